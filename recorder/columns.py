@@ -1,0 +1,286 @@
+"""Columns: the rows of one leaf, in memory as they were written, or on disk read on demand."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.leaf import Leaf, text_array
+
+Array = NDArray[Any]
+Index = int | slice | Sequence[int] | Array
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Rows of changing length: `lengths` (n,), and the `values` of all rows one after another (sum, *shape)."""
+
+    lengths: NDArray[np.int64]
+    values: Array
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+
+@dataclass(frozen=True)
+class Sparse:
+    """Rows that may be absent: a mask `present` (n,), and the `values` of the rows that are there."""
+
+    present: NDArray[np.bool_]
+    values: Array | Ragged
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+
+Rows = Array | Ragged | Sparse
+"""Rows of one leaf in memory."""
+
+
+def take(rows: Rows, index: slice | Array) -> Rows:
+    """Return the rows at `index`, a slice or an increasing array of positions."""
+    match rows:
+        case Ragged(lengths, values):
+            ends = np.cumsum(lengths)
+            return Ragged(lengths[index], values[_spans(ends[index] - lengths[index], lengths[index])])
+        case Sparse(present, present_rows):
+            places = (np.cumsum(present) - 1)[index]
+            kept = present[index]
+            return Sparse(kept, dense_take(present_rows, places[kept]))
+        case _:
+            return rows[index]
+
+
+def dense_take(rows: Array | Ragged, index: slice | Array) -> Array | Ragged:
+    """Return the rows at `index` of rows that are all there."""
+    taken = take(rows, index)
+    assert not isinstance(taken, Sparse)
+    return taken
+
+
+def concatenate(parts: Sequence[Rows]) -> Rows:
+    """Join rows of one leaf; all parts are of one kind and dtype."""
+    first = parts[0]
+    if len(parts) == 1:
+        return first
+    if isinstance(first, Ragged):
+        ragged = [part for part in parts if isinstance(part, Ragged)]
+        lengths = np.concatenate([part.lengths for part in ragged])
+        return Ragged(lengths, np.concatenate([part.values for part in ragged]))
+    if isinstance(first, Sparse):
+        sparse = [part for part in parts if isinstance(part, Sparse)]
+        values = concatenate([part.values for part in sparse])
+        assert not isinstance(values, Sparse)
+        return Sparse(np.concatenate([part.present for part in sparse]), values)
+    return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
+
+
+def nbytes(rows: Rows) -> int:
+    """Return the bytes that `rows` take in memory; strings are guessed at 64 bytes each."""
+    match rows:
+        case Ragged(lengths, values):
+            return lengths.nbytes + nbytes(values)
+        case Sparse(present, values):
+            return present.nbytes + nbytes(values)
+        case _:
+            return rows.nbytes if rows.dtype != object else 64 * len(rows)
+
+
+def ragged(items: Sequence[Any], leaf: Leaf) -> Ragged:
+    """Return rows of changing length as one `Ragged`."""
+    lengths = np.fromiter((len(item) for item in items), np.int64, len(items))
+    empty = np.empty((0, *leaf.shape), leaf.numpy_dtype)
+    return Ragged(lengths, np.concatenate([empty, *items]) if len(items) else empty)
+
+
+def _spans(starts: Array, lengths: Array) -> Array:
+    """Return the positions of many spans, one after another."""
+    total = int(lengths.sum())
+    ends = np.cumsum(lengths)
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+
+
+def positions(starts: Array, stops: Array) -> slice | Array:
+    """Return the positions in many spans `[start, stop)`: a slice when they are one span, else an array."""
+    lengths = stops - starts
+    filled = lengths > 0
+    if not filled.any():
+        return slice(0, 0)
+    starts, stops, lengths = starts[filled], stops[filled], lengths[filled]
+    if np.array_equal(starts[1:], stops[:-1]):
+        return slice(int(starts[0]), int(stops[-1]))
+    return _spans(starts, lengths)
+
+
+class Column(ABC):
+    """The rows of one leaf in one segment, read on demand: `column[3]`, `column[10:20]`, `column[[5, 2, 2]]`.
+
+    A slice or an index array gives an array of shape `(k, *leaf.shape)`; for ragged rows and text an array of `k`
+    objects, for sparse rows a masked array. Only the rows asked for are read and decoded.
+    """
+
+    def __init__(self, leaf: Leaf, length: int) -> None:
+        self.leaf = leaf
+        self._length = length
+
+    @abstractmethod
+    def read(self, start: int, stop: int) -> Array:
+        """Return the rows `[start, stop)`, which are known to be in range."""
+
+    def take(self, index: NDArray[np.intp]) -> Array:
+        """Return the rows at `index`, in any order, some perhaps twice; each run of neighbours is read once."""
+        wanted, back = np.unique(index, return_inverse=True)
+        if not len(wanted):
+            return self.read(0, 0)
+        breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
+        runs = [self.read(int(run[0]), int(run[-1]) + 1) for run in np.split(wanted, breaks)]
+        joined = np.ma.concatenate(runs) if isinstance(runs[0], np.ma.MaskedArray) else np.concatenate(runs)
+        return np.asanyarray(joined)[back]
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of all rows: `(rows, *leaf.shape)`, or `(rows,)` where rows have no one shape."""
+        return (len(self), *self.leaf.shape) if self.leaf.fixed or self.leaf.sparse else (len(self),)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of a row's array."""
+        return self.leaf.numpy_dtype
+
+    def __getitem__(self, index: Index) -> Any:
+        if isinstance(index, int | np.integer):
+            at = int(index) + len(self) * (index < 0)
+            if not 0 <= at < len(self):
+                raise IndexError(f"row {index} of {self.leaf.path!r}, which has {len(self)} rows")
+            return self.read(at, at + 1)[0]
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                return self.read(start, max(start, stop))
+            return self.take(np.arange(start, stop, step))
+        return self.take(self._checked(np.asarray(index)))
+
+    def _checked(self, index: Array) -> NDArray[np.intp]:
+        if index.dtype == bool:
+            if index.shape != (len(self),):
+                raise IndexError(f"a mask of {index.shape} over {len(self)} rows of {self.leaf.path!r}")
+            return np.flatnonzero(index)
+        if index.ndim != 1 or (index.size and index.dtype.kind not in "iu"):
+            raise IndexError(f"rows are picked by an int, a slice or a list of ints, got {index.dtype} {index.shape}")
+        index = index.astype(np.intp)
+        index = np.where(index < 0, index + len(self), index)
+        if index.size and not (0 <= index.min() and index.max() < len(self)):
+            raise IndexError(f"a row beyond the {len(self)} rows of {self.leaf.path!r}")
+        return index
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self[:], dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"<Column {self.leaf.path} {self.shape} {self.leaf.dtype}>"
+
+
+class ArrayColumn(Column):
+    """Rows of one shape in anything that slices like an array."""
+
+    def __init__(self, leaf: Leaf, source: Any) -> None:
+        super().__init__(leaf, len(source))
+        self._source = source
+
+    def read(self, start: int, stop: int) -> Array:
+        return np.array(self._source[start:stop])
+
+
+class RaggedColumn(Column):
+    """Rows of changing length."""
+
+    def __init__(self, leaf: Leaf, lengths: NDArray[np.int64], values: Any) -> None:
+        super().__init__(leaf, len(lengths))
+        self._values = values
+        self._ends = np.concatenate([[0], np.cumsum(lengths)])
+
+    def read(self, start: int, stop: int) -> Array:
+        ends = self._ends[start : stop + 1]
+        values = np.array(self._values[int(ends[0]) : int(ends[-1])])
+        return text_array(np.split(values, (ends[1:-1] - ends[0]).astype(int)) if stop > start else [])
+
+
+class SparseColumn(Column):
+    """Rows that may be absent; they are read as a masked array."""
+
+    def __init__(self, leaf: Leaf, present: NDArray[np.bool_], values: Column) -> None:
+        super().__init__(leaf, len(present))
+        self._values = values
+        self._present = present
+        self._places = np.concatenate([[0], np.cumsum(present)])
+
+    def read(self, start: int, stop: int) -> Array:
+        present = self._present[start:stop]
+        values = self._values.read(int(self._places[start]), int(self._places[stop]))
+        if present.all():
+            return values
+        filled = np.zeros((len(present), *values.shape[1:]), values.dtype)
+        filled[present] = values
+        absent = np.broadcast_to(~present.reshape(-1, *[1] * (values.ndim - 1)), filled.shape)
+        return np.ma.MaskedArray(filled, mask=absent)
+
+
+class MappedColumn(Column):
+    """Rows that are made of other rows: decoded JSON, cropped pictures."""
+
+    def __init__(self, leaf: Leaf, source: Column, function: Callable[[Array], Array]) -> None:
+        super().__init__(leaf, len(source))
+        self._source = source
+        self._function = function
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._function(self._source.read(start, stop))
+
+
+class JoinedColumn(Column):
+    """Rows that lie in several places, one after another."""
+
+    def __init__(self, leaf: Leaf, parts: Sequence[Column]) -> None:
+        super().__init__(leaf, sum(map(len, parts)))
+        self._parts = parts
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *np.cumsum([len(part) for part in self._parts]).tolist()]
+
+    def read(self, start: int, stop: int) -> Array:
+        starts = self._starts
+        pieces = [
+            part.read(max(start, first) - first, min(stop, last) - first)
+            for part, first, last in zip(self._parts, starts, starts[1:], strict=False)
+            if start < last and stop > first
+        ]
+        if not pieces:
+            return self._parts[0].read(0, 0)
+        if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
+            return np.asanyarray(np.ma.concatenate(pieces))
+        return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+
+
+class SpanColumn(Column):
+    """The rows `[start, stop)` of another column: one segment of a shard."""
+
+    def __init__(self, source: Column, start: int, stop: int) -> None:
+        super().__init__(source.leaf, stop - start)
+        self._source = source
+        self._start = start
+
+    def read(self, start: int, stop: int) -> Array:
+        return self._source.read(self._start + start, self._start + stop)
+
+    def take(self, index: NDArray[np.intp]) -> Array:
+        return self._source.take(index + self._start)
