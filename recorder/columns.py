@@ -30,8 +30,12 @@ class Ragged:
 
 @dataclass(frozen=True)
 class Sparse:
-    """Rows that may be absent: a mask `present` (n,), and the `values` of the rows that are there."""
+    """Rows that may be absent: a mask `present` (n,), and the `values` of the rows that are there.
 
+    It brings its own leaf, since nobody knows beforehand which keys an `info` will have.
+    """
+
+    leaf: Leaf
     present: NDArray[np.bool_]
     values: Array | Ragged
 
@@ -49,10 +53,10 @@ def take(rows: Rows, index: slice | Array) -> Rows:
         case Ragged(lengths, values):
             ends = np.cumsum(lengths)
             return Ragged(lengths[index], values[_spans(ends[index] - lengths[index], lengths[index])])
-        case Sparse(present, present_rows):
+        case Sparse(leaf, present, present_rows):
             places = (np.cumsum(present) - 1)[index]
             kept = present[index]
-            return Sparse(kept, dense_take(present_rows, places[kept]))
+            return Sparse(leaf, kept, dense_take(present_rows, places[kept]))
         case _:
             return rows[index]
 
@@ -64,20 +68,15 @@ def dense_take(rows: Array | Ragged, index: slice | Array) -> Array | Ragged:
     return taken
 
 
-def concatenate(parts: Sequence[Rows]) -> Rows:
-    """Join rows of one leaf; all parts are of one kind and dtype."""
+def concatenate(parts: Sequence[Array | Ragged]) -> Array | Ragged:
+    """Join rows of one leaf that are all dense or all ragged, of one dtype."""
     first = parts[0]
     if len(parts) == 1:
         return first
     if isinstance(first, Ragged):
-        ragged = [part for part in parts if isinstance(part, Ragged)]
-        lengths = np.concatenate([part.lengths for part in ragged])
-        return Ragged(lengths, np.concatenate([part.values for part in ragged]))
-    if isinstance(first, Sparse):
-        sparse = [part for part in parts if isinstance(part, Sparse)]
-        values = concatenate([part.values for part in sparse])
-        assert not isinstance(values, Sparse)
-        return Sparse(np.concatenate([part.present for part in sparse]), values)
+        joined = [part for part in parts if isinstance(part, Ragged)]
+        lengths = np.concatenate([part.lengths for part in joined])
+        return Ragged(lengths, np.concatenate([part.values for part in joined]))
     return np.concatenate([part for part in parts if isinstance(part, np.ndarray)])
 
 
@@ -86,7 +85,7 @@ def nbytes(rows: Rows) -> int:
     match rows:
         case Ragged(lengths, values):
             return lengths.nbytes + nbytes(values)
-        case Sparse(present, values):
+        case Sparse(_, present, values):
             return present.nbytes + nbytes(values)
         case _:
             return rows.nbytes if rows.dtype != object else 64 * len(rows)
@@ -96,7 +95,7 @@ def ragged(items: Sequence[Any], leaf: Leaf) -> Ragged:
     """Return rows of changing length as one `Ragged`."""
     lengths = np.fromiter((len(item) for item in items), np.int64, len(items))
     empty = np.empty((0, *leaf.shape), leaf.numpy_dtype)
-    return Ragged(lengths, np.concatenate([empty, *items]) if len(items) else empty)
+    return Ragged(lengths, np.concatenate(items) if len(items) else empty)
 
 
 def _spans(starts: Array, lengths: Array) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.errors import RowError
+from recorder.errors import FormatError, RowError
 
 Per = Literal["moment", "transition"]
 JSON = Any
@@ -35,6 +35,9 @@ RESERVED_NAMES = MOMENT_NAMES | {
     "digest",
 }
 """First parts of a path that mean something to this package."""
+
+NUMBERS = frozenset(np.dtype(code).name for code in "?bBhHiIlLqQefdFD")
+"""The dtypes that a leaf of numbers may have."""
 
 NAME_BYTES = 200
 """A longer name of a key is cut and told apart by a hash: file systems allow 255 bytes."""
@@ -244,3 +247,20 @@ def leaf_to_json(leaf: Leaf) -> dict[str, JSON]:
     if leaf.metadata:
         data["metadata"] = dict(leaf.metadata)
     return data
+
+
+def leaf_from_json(data: JSON) -> Leaf:
+    """Return the leaf that `leaf_to_json` wrote.
+
+    Raises:
+        FormatError: the data is not of that form, or its dtype holds anything but plain numbers.
+    """
+    try:
+        leaf = Leaf(**{**data, "shape": tuple(data["shape"])})
+    except (TypeError, KeyError) as error:
+        raise FormatError(f"a leaf is an object with path, shape, dtype, kind and per, got {data!r:.120}: {error}") from error
+    numbers = leaf.dtype in (TEXT, JSON_TEXT) or leaf.dtype in NUMBERS
+    sizes = all(isinstance(side, int) and 0 <= side <= 2**31 for side in leaf.shape)
+    if not (isinstance(leaf.path, str) and numbers and sizes and leaf.per in ("moment", "transition")):
+        raise FormatError(f"no leaf of a recording looks like this: {data!r:.120}")
+    return leaf

@@ -1,0 +1,117 @@
+"""Files: the few ways in which bytes reach the disk, and how they are known to be the same later."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+import google_crc32c
+
+from recorder.errors import DamagedError, FormatError
+
+PIECE = 4 << 20
+"""Bytes that are summed at once: a checksum holds the interpreter, 29 ms for 64 MB."""
+
+_NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EACCES}
+
+
+def write_file(path: Path, data: bytes, sync: bool = True) -> None:
+    """Write a whole file so that it is there complete or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            if sync:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.rename(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    if sync:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder survive a power loss."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Make all that is below a folder survive a power loss."""
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            sync_folder(Path(parent, name))
+        sync_folder(Path(parent))
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """Give a file a second name; where the file system has no links, copy it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        shutil.copyfile(source, target)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a whole folder, if it is there."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def checksum(path: Path) -> str:
+    """Return the CRC-32C of a file's bytes as 8 hex digits."""
+    crc = 0
+    with path.open("rb") as file:
+        while piece := file.read(PIECE):
+            crc = google_crc32c.extend(crc, piece)
+    return f"{crc:08x}"
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder in the order of their names."""
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            yield Path(parent, name)
+
+
+def inside(folder: Path, relative: str) -> Path:
+    """Return the path of a file named in a file, which must lie below `folder`.
+
+    Raises:
+        FormatError: the name leaves the folder.
+    """
+    pure = PurePosixPath(relative)
+    if pure.is_absolute() or ".." in pure.parts or "\\" in relative or "\0" in relative or not pure.parts:
+        raise FormatError(f"{folder}: the file name {relative!r} leaves the folder")
+    return folder / pure
+
+
+def check_size(path: Path, size: int) -> None:
+    """Raise `DamagedError` unless the file is there and has `size` bytes."""
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        raise DamagedError(f"{path} is missing; it had {size} bytes when it was written") from None
+    if found != size:
+        raise DamagedError(f"{path} has {found} bytes, {size} were written")
+
+
+def check_sum(path: Path, size: int, crc: str) -> None:
+    """Raise `DamagedError` unless the file has the size and the checksum that were written."""
+    check_size(path, size)
+    if (found := checksum(path)) != crc:
+        raise DamagedError(f"{path} has changed since it was written: its CRC-32C is {found}, not {crc}")

@@ -1,0 +1,204 @@
+"""Infos: dictionaries that nobody declared, kept as sparse columns whatever they do."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.columns import Array, Ragged, Sparse, concatenate, ragged
+from recorder.leaf import JSON_TEXT, TEXT, Leaf, cast_exactly, decode_key, encode_key, encode_keys, join, text_array
+
+_IMMUTABLE = frozenset({bool, int, float, complex, str, type(None)})
+
+
+@dataclass(frozen=True)
+class Unkept:
+    """Stands for a value that is no data, such as an object of the simulator."""
+
+    type: str
+
+
+def snapshot(value: Any) -> Any:
+    """Return a copy of a value of an info that nobody can change any more, without what is no data."""
+    if value.__class__ in _IMMUTABLE or isinstance(value, np.generic):
+        return value
+    if isinstance(value, np.ndarray):
+        return value.copy() if value.dtype.kind in "biufc" else snapshot(value.tolist())
+    if isinstance(value, Mapping):
+        return {str(key): snapshot(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [snapshot(item) for item in value]
+    return _as_array(value)
+
+
+def _as_array(value: Any) -> Any:
+    """Return the array of a tensor of another library, or a mark that the value is no data."""
+    if hasattr(value, "__array__") and not isinstance(value, type):
+        array = np.array(value)
+        if array.dtype.kind in "biufc":
+            return array
+    return Unkept(type(value).__name__)
+
+
+def size(value: Any) -> int:
+    """Return about how many bytes a snapshot takes."""
+    if isinstance(value, np.ndarray):
+        return 112 + value.nbytes
+    if isinstance(value, dict):
+        return 64 + sum(64 + size(item) for item in value.values())
+    if isinstance(value, list):
+        return 56 + sum(map(size, value))
+    return 32 + (len(value) if isinstance(value, str) else 0)
+
+
+def flatten(info: Mapping[str, Any], path: str = "info") -> dict[str, Any]:
+    """Return the values of a snapshot by path; None counts as absent."""
+    flat: dict[str, Any] = {}
+    for name, value in zip(_names(info), info.values(), strict=True):
+        if isinstance(value, dict):
+            flat.update(flatten(value, join(path, name)))
+        elif value is not None:
+            flat[join(path, name)] = value
+    return flat
+
+
+def _names(info: Mapping[str, Any]) -> Sequence[str]:
+    if len(info) == 1:
+        return [encode_key(key) for key in info]
+    return encode_keys(list(info))
+
+
+def nest(columns: Mapping[str, Any], path: str = "info") -> dict[str, Any]:
+    """Return values by path as the dictionaries that they came from."""
+    nested: dict[str, Any] = {}
+    for full, value in columns.items():
+        *parents, last = map(decode_key, full.removeprefix(path + "/").split("/"))
+        place = nested
+        for parent in parents:
+            inner = place.setdefault(parent, {})
+            place = inner if isinstance(inner, dict) else place
+        place[last] = value
+    return nested
+
+
+def sparse_columns(infos: Sequence[tuple[int, Mapping[str, Any]]], length: int) -> dict[str, Sparse]:
+    """Return the columns of `length` rows, of which those in `infos` have a flattened info."""
+    places: dict[str, list[int]] = {}
+    values: dict[str, list[Any]] = {}
+    for row, info in infos:
+        for path, value in info.items():
+            places.setdefault(path, []).append(row)
+            values.setdefault(path, []).append(value)
+    columns = {}
+    for path, items in values.items():
+        present = np.zeros(length, bool)
+        present[places[path]] = True
+        leaf, rows = _column(path, items)
+        columns[path] = Sparse(leaf, present, rows)
+    return columns
+
+
+def _column(path: str, items: list[Any]) -> tuple[Leaf, Array | Ragged]:
+    """Return values as one column of the simplest kind that keeps them all."""
+    leaf = Leaf(path, (), JSON_TEXT, sparse=True)
+    if all(isinstance(item, str) for item in items):
+        return replace(leaf, dtype=TEXT), text_array(items)
+    arrays = [_numbers(item) for item in items]
+    if any(array is None for array in arrays):
+        return leaf, _as_json(items)
+    return _joined(leaf, [array for array in arrays if array is not None], items)
+
+
+def _numbers(value: Any) -> NDArray[Any] | None:
+    """Return a number, an array or a list of numbers of one type as an array, else None."""
+    if isinstance(value, list):
+        classes = {item.__class__ for item in value}
+        if len(classes) != 1 or classes & {str, dict, Unkept, type(None)}:
+            return None
+        inner = [_numbers(item) for item in value]
+        same = {None if array is None else (array.shape, array.dtype) for array in inner}
+        return np.array(inner) if len(same) == 1 and None not in same else None
+    if isinstance(value, str | dict | Unkept) or value is None:
+        return None
+    array = np.asarray(value)
+    return array if array.dtype.kind in "biufc" else None
+
+
+def _joined(leaf: Leaf, arrays: list[NDArray[Any]], items: list[Any]) -> tuple[Leaf, Array | Ragged]:
+    """Return arrays as one column: stacked, promoted where that is exact, ragged, or as JSON."""
+    dtype = _common({array.dtype for array in arrays}, arrays)
+    if dtype is None:
+        return leaf, _as_json(items)
+    shapes = {array.shape for array in arrays}
+    if len(shapes) == 1:
+        return replace(leaf, shape=shapes.pop(), dtype=dtype.name), np.array(arrays, dtype)
+    if min(map(len, shapes)) > 0 and len({shape[1:] for shape in shapes}) == 1:
+        leaf = replace(leaf, shape=arrays[0].shape[1:], dtype=dtype.name, ragged=True)
+        return leaf, ragged([array.astype(dtype) for array in arrays], leaf)
+    return leaf, _as_json(items)
+
+
+def _common(dtypes: set[np.dtype[Any]], arrays: Sequence[NDArray[Any]]) -> np.dtype[Any] | None:
+    """Return the dtype that holds all arrays exactly, if there is one; truth values stay apart from numbers."""
+    if len(dtypes) == 1:
+        return next(iter(dtypes))
+    if np.dtype(bool) in dtypes:
+        return None
+    common = np.result_type(*dtypes)
+    return common if all(cast_exactly(array, common) is not None for array in arrays) else None
+
+
+def _as_json(items: Sequence[Any]) -> NDArray[Any]:
+    return text_array([json.dumps(_plain(item), allow_nan=False) for item in items])
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as strict JSON: numbers that are not finite become strings, what is no data its type's name."""
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, complex):
+        return [_plain(value.real), _plain(value.imag)]
+    return {"unkept": value.type} if isinstance(value, Unkept) else value
+
+
+def unkept(info: Mapping[str, Any]) -> dict[str, str]:
+    """Return the paths of a flattened info that hold no data, with the type of what is there."""
+    return {path: value.type for path, value in info.items() if isinstance(value, Unkept)}
+
+
+def join_sparse(path: str, parts: Sequence[Sparse | int]) -> Sparse:
+    """Join the rows of one key from many batches; a number stands for so many rows without the key.
+
+    Where batches disagree about shape or dtype, the rows are put into a column that keeps them all exactly.
+    """
+    present = np.concatenate([np.zeros(part, bool) if isinstance(part, int) else part.present for part in parts])
+    found = [part for part in parts if not isinstance(part, int) and len(part.values)]
+    if not found:
+        leaf = next((part.leaf for part in parts if not isinstance(part, int)), Leaf(path, sparse=True))
+        return Sparse(leaf, present, np.empty((0, *leaf.shape), leaf.numpy_dtype))
+    if len({part.leaf for part in found}) == 1:
+        return Sparse(found[0].leaf, present, concatenate([part.values for part in found]))
+    items = [item for part in found for item in _items(part)]
+    leaf, values = _column(path, items)
+    return Sparse(leaf, present, values)
+
+
+def _items(part: Sparse) -> list[Any]:
+    """Return the values of a column one by one, as they were in the infos."""
+    if isinstance(part.values, Ragged):
+        return list(np.split(part.values.values, np.cumsum(part.values.lengths)[:-1]))
+    if part.leaf.dtype == JSON_TEXT:
+        return [json.loads(text) for text in part.values]
+    return list(part.values)

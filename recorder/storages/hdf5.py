@@ -1,0 +1,170 @@
+"""HDF5: table leaves in one file a shard, nested in groups as the space nests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from recorder.columns import Array
+from recorder.errors import DamagedError, LayoutError
+from recorder.leaf import Leaf
+from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
+from recorder.storages.table import TableWriter
+from recorder.storages.table_reading import Columns, TableReader
+
+CHUNK_BYTES = 256 << 10
+"""Size of a compressed chunk: large enough to compress, small enough to read for one row."""
+
+TEXT_DTYPE = h5py.string_dtype()
+BYTES_DTYPE = h5py.vlen_dtype(np.uint8)
+
+
+@register_storage
+@dataclass(frozen=True)
+class HDF5Storage(Storage):
+    """Table leaves in one HDF5 file a shard, nested in groups as the space nests.
+
+    `compression` is None, `"lzf"` (read by h5py only) or `"gzip"` with `level` 0 to 9; compressed columns are
+    shuffled first.
+    """
+
+    id = "hdf5"
+    compression: Literal["lzf", "gzip"] | None = None
+    level: int = 1
+
+    def check(self, leaves: Sequence[Leaf]) -> None:
+        if self.compression not in (None, "lzf", "gzip"):
+            raise LayoutError(f"HDF5Storage has no compression {self.compression!r}, only None, 'lzf' and 'gzip'")
+        if not isinstance(self.level, int) or not 0 <= self.level <= 9:
+            raise LayoutError(f"HDF5Storage(level={self.level!r}): a level is a number from 0 to 9")
+
+    def exact(self, leaf: Leaf) -> bool:
+        return True
+
+    def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
+        return self._writer(directory, leaves)
+
+    def recover(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
+        writer = self._writer(directory, leaves)
+        writer.recover()
+        return writer
+
+    def _writer(self, directory: Path, leaves: Sequence[Leaf]) -> TableWriter:
+        encode = partial(hdf5_image, compression=self.compression, level=self.level)
+        return TableWriter(directory, leaves, encode, HDF5File, ".h5")
+
+    def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
+        return TableReader(directory, leaves, counts, HDF5File, ".h5")
+
+
+def hdf5_image(columns: Columns, compression: str | None = None, level: int = 1) -> bytes:
+    """Return the bytes of an HDF5 file that holds each column as a dataset at its name.
+
+    The image is made in memory: HDF5 never sees the disk, so a full disk is an ordinary error (h5py ends in a
+    segmentation fault there), and no file is ever half written.
+    """
+    with h5py.File("image", "w", driver="core", backing_store=False, libver=("v110", "v110")) as file:
+        for name, values in columns.items():
+            array = text_column(values) if values.dtype == object else values
+            file.create_dataset(name, data=array, dtype=array.dtype, **filters(array, compression, level))
+        file.flush()
+        image: bytes = file.id.get_file_image()
+        return image
+
+
+def filters(array: Array, compression: str | None, level: int) -> dict[str, Any]:
+    """Return how a dataset is chunked and compressed; text and small columns are not."""
+    if compression is None or array.dtype == object or array.nbytes < 4096 or array.ndim == 0:
+        return {}
+    rows = max(1, min(len(array), CHUNK_BYTES * len(array) // array.nbytes))
+    options = {"compression_opts": level} if compression == "gzip" else {}
+    return {"chunks": (rows, *array.shape[1:]), "compression": compression, "shuffle": True, **options}
+
+
+def text_column(values: Array) -> Array:
+    """Return strings as a column of text; HDF5 cuts text at a NUL, so such a column holds bytes."""
+    if any("\0" in text or not text.isprintable() and _has_surrogate(text) for text in values):
+        array = np.empty(len(values), BYTES_DTYPE)
+        array[:] = [np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8) for text in values]
+        return array
+    return values.astype(TEXT_DTYPE)
+
+
+def _has_surrogate(text: str) -> bool:
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+class HDF5File:
+    """An HDF5 file of a recording, opened for reading: what it names outside of itself is refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._file = h5py.File(path, "r", locking=False)
+        except OSError as error:
+            raise DamagedError(f"{path} cannot be opened as HDF5: {error}") from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._file
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file)
+
+    def __getitem__(self, name: str) -> Dataset:
+        place = self._file
+        for part in name.split("/"):
+            link = place.get(part, getlink=True)
+            if link is None:
+                raise KeyError(name)
+            if not isinstance(link, h5py.HardLink):
+                raise DamagedError(f"{self.path}: {name!r} is a link to somewhere else, which is refused")
+            place = place[part]
+        if not isinstance(place, h5py.Dataset):
+            raise DamagedError(f"{self.path}: {name!r} is no dataset")
+        if place.external or place.is_virtual:
+            raise DamagedError(f"{self.path}: {name!r} keeps its rows in other files, which is refused")
+        return Dataset(self.path, place)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class Dataset:
+    """A dataset that slices like an array; text comes as strings."""
+
+    def __init__(self, path: Path, dataset: h5py.Dataset) -> None:
+        self._path = path
+        self._dataset = dataset
+        self.size = dataset.size
+        self.dtype = dataset.dtype
+        self._text = h5py.check_string_dtype(dataset.dtype) is not None
+        self._bytes = h5py.check_vlen_dtype(dataset.dtype) is not None
+
+    def __len__(self) -> int:
+        return int(self._dataset.shape[0])
+
+    def __getitem__(self, index: Any) -> Array:
+        try:
+            rows = self._dataset[index]
+        except OSError as error:
+            raise DamagedError(f"{self._path}: {self._dataset.name!r} cannot be read: {error}") from error
+        if self._text:
+            return _objects([item.decode("utf-8", "surrogatepass") for item in rows])
+        if self._bytes:
+            return _objects([item.tobytes().decode("utf-8", "surrogatepass") for item in rows])
+        return np.asarray(rows)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.asarray(self[:], dtype=dtype)
+
+
+def _objects(items: list[str]) -> Array:
+    array = np.empty(len(items), object)
+    array[:] = items
+    return array

@@ -1,0 +1,297 @@
+"""Tables: one writer and one reader for every storage that keeps rows as named columns in files.
+
+Such a storage differs in two functions only: columns to bytes, and a file to columns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from recorder.columns import Array, Column, Ragged, Rows, Sparse, concatenate, dense_take, nbytes, positions, take
+from recorder.files import remove, write_file
+from recorder.infos import join_sparse
+from recorder.leaf import Leaf, Per, leaf_from_json, leaf_to_json
+from recorder.storages.base import Run, Segment, Writer
+from recorder.storages.table_reading import (
+    Columns,
+    Open,
+    column_of,
+    file_rows,
+    file_sparse,
+    named_columns,
+    table_name,
+)
+
+TABLE_BYTES = 64 << 20
+"""A table goes on in another file, and rows leave memory, when they are larger than this."""
+
+Encode = Callable[[Columns], bytes]
+
+
+class Part:
+    """Batches one after another, in memory or in a file of the staging folder, and whose rows they are."""
+
+    def __init__(self, rows: Mapping[str, Rows] | None, runs: Sequence[Run], length: int, file: Path | None) -> None:
+        self.rows = rows
+        self.runs = list(runs)
+        self.length = length
+        self.file = file
+        self.live = {run.segment for run in runs}
+        self.nbytes = sum(map(nbytes, rows.values())) if rows is not None else 0
+
+
+class Piece(NamedTuple):
+    """Rows `[start, stop)` of a part that belong to one segment; `first` when they begin with its row 0."""
+
+    part: Part
+    start: int
+    stop: int
+    first: bool
+
+
+class TableWriter(Writer):
+    """Rows of all segments in the order in which they came, packed segment after segment."""
+
+    def __init__(self, directory: Path, leaves: Sequence[Leaf], encode: Encode, opener: Open, suffix: str) -> None:
+        self._directory = directory
+        self._leaves = tuple(leaves)
+        self._encode = encode
+        self._open = opener
+        self._suffix = suffix
+        self._parts: list[Part] = []
+        self._pieces: dict[int, list[Piece]] = {}
+        self._files = 0
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self._parts if part.rows is not None)
+
+    def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
+        kept = {leaf.path: _copied(rows[leaf.path]) for leaf in self._leaves}
+        sparse = {path: column for path, column in rows.items() if isinstance(column, Sparse)}
+        self._add(Part({**kept, **sparse}, runs, max((run.stop for run in runs), default=0), None))
+        if self.nbytes > TABLE_BYTES:
+            self._spill()
+
+    def _add(self, part: Part) -> None:
+        self._parts.append(part)
+        for segment, start, stop, first in part.runs:
+            self._pieces.setdefault(segment, []).append(Piece(part, start, stop, first))
+
+    def end(self, segment: int) -> None:
+        """Note nothing: rows of a table need no end."""
+
+    def checkpoint(self) -> None:
+        fresh = [part for part in self._parts if part.file is None]
+        if fresh:
+            self._write(fresh)
+
+    def _spill(self) -> None:
+        """Put into the staging folder what is in memory, so that a long episode does not fill it."""
+        self.checkpoint()
+        for part in self._parts:
+            part.rows = None
+
+    def _write(self, parts: Sequence[Part]) -> None:
+        """Write parts as one file and let one part stand for them all."""
+        rows = {leaf.path: concatenate([dense(part.rows, leaf.path) for part in parts]) for leaf in self._leaves}
+        sparse = {path: join_sparse(path, [_sparse(part, path) for part in parts]) for path in _sparse_paths(parts)}
+        starts = np.cumsum([0, *(part.length for part in parts)]).tolist()
+        runs = [
+            run._replace(start=run.start + start, stop=run.stop + start)
+            for part, start in zip(parts, starts, strict=False)
+            for run in part.runs
+            if run.segment in self._pieces
+        ]
+        file = self._directory / f"part-{self._files:06d}{self._suffix}"
+        joined = Part({**rows, **sparse}, runs, starts[-1], file)
+        self._directory.mkdir(parents=True, exist_ok=True)
+        note = {"length": joined.length, "runs": runs, "sparse": [leaf_to_json(column.leaf) for column in sparse.values()]}
+        write_file(file, self._encode(named_columns(joined.rows or {})))
+        write_file(note_of(file), json.dumps(note).encode())
+        self._files += 1
+        self._replace(parts, joined)
+
+    def _replace(self, parts: Sequence[Part], joined: Part) -> None:
+        gone = set(map(id, parts))
+        self._parts = [part for part in self._parts if id(part) not in gone]
+        for segment in joined.live:
+            self._pieces[segment] = [piece for piece in self._pieces[segment] if id(piece.part) not in gone]
+        self._add(joined)
+
+    def segments(self) -> Sequence[Segment]:
+        return [self._segment(number) for number in sorted(self._pieces)]
+
+    def _segment(self, number: int) -> Segment:
+        pieces = self._pieces[number]
+        rows = sum(piece.stop - piece.start for piece in pieces)
+        return Segment(number, rows, rows - sum(piece.first for piece in pieces))
+
+    def view(self, segment: Segment) -> Mapping[str, Column]:
+        pieces = self._of([segment])
+        rows: dict[str, Rows] = dict(self._dense_rows(pieces))
+        rows.update((column.leaf.path, column) for column in self._sparse_rows(pieces))
+        leaves = [*self._leaves, *(column.leaf for column in rows.values() if isinstance(column, Sparse))]
+        named = named_columns(rows)
+        return {leaf.path: column_of(leaf, named) for leaf in leaves}
+
+    def pack(self, directory: Path, segments: Sequence[Segment]) -> Sequence[Leaf]:
+        pieces = self._of(segments)
+        sparse = self._sparse_rows(pieces)
+        row = 0
+        for i, group in enumerate(_groups(pieces)):
+            rows: dict[str, Rows] = dict(self._dense_rows(group))
+            count = sum(piece.stop - piece.start for piece in group)
+            rows.update((column.leaf.path, take(column, slice(row, row + count))) for column in sparse)
+            write_file(directory / table_name(i, self._suffix), self._encode(named_columns(rows)), sync=False)
+            row += count
+        return [column.leaf for column in sparse]
+
+    def _of(self, segments: Sequence[Segment]) -> list[Piece]:
+        """Return the pieces of segments in their order, each segment cut to its rows."""
+        pieces = []
+        for number, moments, _ in segments:
+            rest = moments
+            for piece in self._pieces.get(number, ()):
+                if rest <= 0:
+                    break
+                pieces.append(piece if piece.stop - piece.start <= rest else piece._replace(stop=piece.start + rest))
+                rest -= piece.stop - piece.start
+        return pieces
+
+    def _dense_rows(self, pieces: Sequence[Piece]) -> Mapping[str, Array | Ragged]:
+        """Return the rows of all leaves in `pieces`."""
+        gathered: dict[str, list[Array | Ragged]] = {leaf.path: [] for leaf in self._leaves}
+        with ExitStack() as stack:
+            for part, spans in _by_part(pieces):
+                source = self._source(part, stack)
+                for leaf in self._leaves:
+                    gathered[leaf.path].append(source(leaf, spans[leaf.per]))
+        empty = {leaf.path: empty_rows(leaf) for leaf in self._leaves}
+        return {path: concatenate(rows or [empty[path]]) for path, rows in gathered.items()}
+
+    def _source(self, part: Part, stack: ExitStack) -> Callable[[Leaf, slice | Array], Array | Ragged]:
+        """Return what reads rows of a part, from memory or from its file."""
+        rows = part.rows
+        if rows is not None:
+            return lambda leaf, index: dense_take(dense(rows, leaf.path), index)
+        assert part.file is not None
+        file = self._open(part.file)
+        stack.callback(file.close)
+        return lambda leaf, index: file_rows(file, leaf, index)
+
+    def _sparse_rows(self, pieces: Sequence[Piece]) -> list[Sparse]:
+        """Return the rows of all infos in `pieces`."""
+        parts = {id(piece.part): piece.part for piece in pieces}
+        loaded = {key: self._sparse_of(part) for key, part in parts.items()}
+        paths = dict.fromkeys(path for columns in loaded.values() for path in columns)
+        joined = []
+        for path in paths:
+            rows: list[Sparse | int] = []
+            for part, spans in _by_part(pieces):
+                column = loaded[id(part)].get(path)
+                index = spans["moment"]
+                count = index.stop - index.start if isinstance(index, slice) else len(index)
+                taken = count if column is None else take(column, index)
+                assert isinstance(taken, Sparse | int)
+                rows.append(taken)
+            joined.append(join_sparse(path, rows))
+        return [column for column in joined if column.present.any()]
+
+    def _sparse_of(self, part: Part) -> dict[str, Sparse]:
+        if part.rows is not None:
+            return {path: column for path, column in part.rows.items() if isinstance(column, Sparse)}
+        assert part.file is not None
+        with closing(self._open(part.file)) as file:
+            leaves = [leaf_from_json(leaf) for leaf in json.loads(note_of(part.file).read_bytes())["sparse"]]
+            return {leaf.path: file_sparse(file, leaf, part.length) for leaf in leaves}
+
+    def forget(self, segments: Sequence[int]) -> None:
+        gone = set(segments)
+        for segment in gone:
+            for piece in self._pieces.pop(segment, ()):
+                piece.part.live.discard(segment)
+        for part in self._parts:
+            if not part.live and part.file is not None:
+                remove(part.file)
+                remove(note_of(part.file))
+        self._parts = [part for part in self._parts if part.live]
+
+    def close(self) -> None:
+        """Give up nothing: no file stays open."""
+
+    def recover(self) -> None:
+        """Take over the parts that a dead writer left, up to the first that cannot be read."""
+        for file in sorted(self._directory.glob(f"part-*{self._suffix}")):
+            self._files = int(file.name[5:11]) + 1
+            try:
+                note = json.loads(note_of(file).read_bytes())
+                with closing(self._open(file)) as opened:
+                    for leaf in self._leaves:
+                        file_rows(opened, leaf, slice(0, note["length"]))
+            except (OSError, ValueError, KeyError):
+                return
+            self._add(Part(None, [Run(*run) for run in note["runs"]], note["length"], file))
+
+
+def _copied(rows: Rows) -> Rows:
+    return rows.copy() if isinstance(rows, np.ndarray) else rows
+
+
+def _sparse(part: Part, path: str) -> Sparse | int:
+    column = (part.rows or {}).get(path)
+    return column if isinstance(column, Sparse) else part.length
+
+
+def _sparse_paths(parts: Sequence[Part]) -> list[str]:
+    columns = (item for part in parts for item in (part.rows or {}).items())
+    return list(dict.fromkeys(path for path, column in columns if isinstance(column, Sparse)))
+
+
+def _groups(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Return pieces in groups of which each makes one table file."""
+    groups: list[list[Piece]] = [[]]
+    size = 0.0
+    for piece in pieces:
+        weight = (piece.stop - piece.start) * piece.part.nbytes / max(piece.part.length, 1)
+        if groups[-1] and size + weight > TABLE_BYTES:
+            groups.append([])
+            size = 0.0
+        groups[-1].append(piece)
+        size += weight
+    return groups
+
+
+def _by_part(pieces: Sequence[Piece]) -> Iterator[tuple[Part, dict[Per, slice | Array]]]:
+    """Yield neighbouring pieces of one part together, with the positions of their rows of each class."""
+    for _, group in groupby(pieces, key=lambda piece: id(piece.part)):
+        own = list(group)
+        starts = np.fromiter((piece.start for piece in own), np.int64, len(own))
+        stops = np.fromiter((piece.stop for piece in own), np.int64, len(own))
+        firsts = np.fromiter((piece.first for piece in own), np.int64, len(own))
+        yield own[0].part, {"moment": positions(starts, stops), "transition": positions(starts + firsts, stops)}
+
+
+def note_of(file: Path) -> Path:
+    """Return the file that says whose rows are in a part."""
+    return file.with_suffix(".json")
+
+
+def dense(rows: Mapping[str, Rows] | None, path: str) -> Array | Ragged:
+    """Return the rows of a leaf that is in every row."""
+    column = (rows or {})[path]
+    assert not isinstance(column, Sparse)
+    return column
+
+
+def empty_rows(leaf: Leaf) -> Array | Ragged:
+    """Return no rows of a leaf."""
+    values = np.empty((0, *leaf.shape), leaf.numpy_dtype)
+    return Ragged(np.empty(0, np.int64), values) if leaf.ragged else values

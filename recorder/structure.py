@@ -1,0 +1,299 @@
+"""The structure of a space: its leaves, values taken apart into them, and values put together again."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import singledispatch
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces import GraphInstance, Space
+from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+
+from recorder.columns import ragged
+from recorder.errors import RowError, SpaceError
+from recorder.leaf import TEXT, Leaf, Per, as_array, encode_keys, join, text_array
+from recorder.metadata import infer, metadata_of
+from recorder.space import plain_space
+
+Values = Iterator[Any]
+
+
+class Node(ABC):
+    """One position of a space: it knows the leaves at and below it, in a fixed order."""
+
+    leaves: tuple[Leaf, ...]
+
+    @abstractmethod
+    def flatten(self, value: Any) -> list[Any]:
+        """Return the value of each leaf, not yet checked; raise `RowError` where the structure differs."""
+
+    @abstractmethod
+    def unflatten(self, values: Values) -> Any:
+        """Return one value of the space from the next rows of its leaves."""
+
+    def nest(self, columns: Values) -> Any:
+        """Return whole columns nested as the space nests: a Dict of arrays, a Tuple of arrays, an array.
+
+        Below ragged spaces, where rows are no arrays, it is a list of values.
+        """
+        own = [next(columns) for _ in self.leaves]
+        return [self.unflatten(iter(row)) for row in zip(*own, strict=True)]
+
+
+class ArrayNode(Node):
+    """A Box, Discrete, MultiDiscrete or MultiBinary: one leaf."""
+
+    def __init__(self, leaf: Leaf, scalar: bool) -> None:
+        self.leaves = (leaf,)
+        self._scalar = scalar
+
+    def flatten(self, value: Any) -> list[Any]:
+        return [value]
+
+    def unflatten(self, values: Values) -> Any:
+        value = next(values)
+        return value[()] if self._scalar else np.asarray(value)
+
+    def nest(self, columns: Values) -> Any:
+        return next(columns)
+
+
+class TextNode(ArrayNode):
+    """A Text: one leaf of strings."""
+
+    def unflatten(self, values: Values) -> Any:
+        return next(values)
+
+
+class DictNode(Node):
+    """A Dict: its items in the order of the space."""
+
+    def __init__(self, path: str, nodes: Mapping[str, Node]) -> None:
+        self.path = path
+        self.nodes = nodes
+        self.leaves = tuple(leaf for node in nodes.values() for leaf in node.leaves)
+
+    def flatten(self, value: Any) -> list[Any]:
+        if not isinstance(value, Mapping):
+            raise RowError(f"{self.path!r} is a dict of {list(self.nodes)}, got {type(value).__name__}")
+        if missing := [key for key in self.nodes if key not in value]:
+            raise RowError(f"{self.path!r} lacks {missing}: a row needs {list(self.nodes)}, got {list(value)}")
+        if unknown := [key for key in value if key not in self.nodes]:
+            raise RowError(f"{self.path!r} has unknown keys {unknown}: the space has {list(self.nodes)}")
+        return [leaf for key, node in self.nodes.items() for leaf in node.flatten(value[key])]
+
+    def unflatten(self, values: Values) -> Any:
+        return {key: node.unflatten(values) for key, node in self.nodes.items()}
+
+    def nest(self, columns: Values) -> Any:
+        return {key: node.nest(columns) for key, node in self.nodes.items()}
+
+
+class TupleNode(Node):
+    """A Tuple: its elements."""
+
+    def __init__(self, path: str, nodes: Sequence[Node]) -> None:
+        self.path = path
+        self.nodes = tuple(nodes)
+        self.leaves = tuple(leaf for node in self.nodes for leaf in node.leaves)
+
+    def flatten(self, value: Any) -> list[Any]:
+        if not isinstance(value, tuple | list) or len(value) != len(self.nodes):
+            raise RowError(f"{self.path!r} is a tuple of {len(self.nodes)}, got {value!r:.80}")
+        return [leaf for node, part in zip(self.nodes, value, strict=True) for leaf in node.flatten(part)]
+
+    def unflatten(self, values: Values) -> Any:
+        return tuple(node.unflatten(values) for node in self.nodes)
+
+    def nest(self, columns: Values) -> Any:
+        return tuple(node.nest(columns) for node in self.nodes)
+
+
+class SequenceNode(Node):
+    """A Sequence: the rows of all elements one after another in ragged leaves."""
+
+    def __init__(self, path: str, space: spaces.Sequence, element: Node, per: Per) -> None:
+        self.path = path
+        self.space = space
+        self.element = element
+        listed = tuple(leaf for inner in element.leaves for leaf in listed_leaves(inner))
+        self.leaves = listed or (Leaf(f"{path}%count", (), "int64", per=per),)
+
+    def flatten(self, value: Any) -> list[Any]:
+        if self.space.stack:
+            value = tuple(iterate(self.space.stacked_feature_space, value))
+        if not isinstance(value, tuple | list):
+            raise RowError(f"{self.path!r} is a tuple of any length, got {type(value).__name__}")
+        return list_elements(self.element, [self.element.flatten(item) for item in value]) or [len(value)]
+
+    def unflatten(self, values: Values) -> Any:
+        own = [next(values) for _ in self.leaves]
+        if self.element.leaves:
+            items = elements(self.element, iter(own))
+        else:
+            items = [self.element.unflatten(iter(())) for _ in range(int(own[0]))]
+        if not self.space.stack:
+            return tuple(items)
+        empty = create_empty_array(self.space.feature_space, len(items))
+        return concatenate(self.space.feature_space, items, empty)
+
+
+class GraphNode(Node):
+    """A Graph: nodes, edges and edge links, and whether the latter two are there at all."""
+
+    def __init__(self, path: str, space: spaces.Graph, per: Per) -> None:
+        self.path = path
+        node, edge = (inner_leaf(inner) for inner in (space.node_space, space.edge_space))
+        links = Leaf("", (2,), "int32")
+        self._ragged = tuple(
+            Leaf(join(path, name), leaf.shape, leaf.dtype, per=per, ragged=True)
+            for name, leaf in (("nodes", node), ("edges", edge), ("edge_links", links))
+        )
+        flags = (Leaf(join(path, name), (), "bool", per=per) for name in ("has_edges", "has_edge_links"))
+        self.leaves = (*self._ragged, *flags)
+
+    def flatten(self, value: Any) -> list[Any]:
+        if not isinstance(value, GraphInstance):
+            raise RowError(f"{self.path!r} is a GraphInstance, got {type(value).__name__}")
+        absent = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in self._ragged]
+        parts = [empty if part is None else part for part, empty in zip(value, absent, strict=True)]
+        return [*parts, value.edges is not None, value.edge_links is not None]
+
+    def unflatten(self, values: Values) -> Any:
+        nodes, edges, links, has_edges, has_links = (next(values) for _ in self.leaves)
+        return GraphInstance(nodes, edges if has_edges else None, links if has_links else None)
+
+
+class OneOfNode(Node):
+    """A OneOf: which option was chosen, and of each option no row or one."""
+
+    def __init__(self, path: str, options: Sequence[Node], per: Per) -> None:
+        self.path = path
+        self.options = options
+        listed = (leaf for option in options for inner in option.leaves for leaf in listed_leaves(inner))
+        self.leaves = (Leaf(join(path, "choice"), (), "int64", per=per), *listed)
+
+    def flatten(self, value: Any) -> list[Any]:
+        if not isinstance(value, tuple | list) or len(value) != 2 or not 0 <= int(value[0]) < len(self.options):
+            raise RowError(f"{self.path!r} is a pair of (option, value), got {value!r:.80}")
+        choice, chosen = int(value[0]), value[1]
+        rows: list[Any] = [choice]
+        for i, option in enumerate(self.options):
+            rows += list_elements(option, [option.flatten(chosen)] if i == choice else [])
+        return rows
+
+    def unflatten(self, values: Values) -> Any:
+        choice = int(next(values))
+        chosen = [elements(option, values) if option.leaves else [option.unflatten(iter(()))] for option in self.options]
+        return np.int64(choice), chosen[choice][0]
+
+
+def listed_leaves(leaf: Leaf) -> list[Leaf]:
+    """Return the leaves of a list of values of `leaf`: it made ragged, and its row lengths if it was so before."""
+    values = replace(leaf, ragged=True)
+    if not leaf.ragged:
+        return [values]
+    return [values, Leaf(f"{leaf.path}%lengths", (), "int64", per=leaf.per, ragged=True)]
+
+
+def list_elements(element: Node, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the rows of many elements as the values of `listed_leaves`."""
+    return [value for i, leaf in enumerate(element.leaves) for value in list_values(leaf, [row[i] for row in rows])]
+
+
+def list_values(leaf: Leaf, items: Sequence[Any]) -> list[Any]:
+    """Return values of one leaf as one ragged row, and their lengths if the leaf was ragged before."""
+    if leaf.ragged:
+        joined = ragged(items, leaf)
+        return [joined.values, joined.lengths]
+    if leaf.dtype == TEXT:
+        return [text_array(items)]
+    try:
+        return [np.stack([as_array(leaf, item) for item in items]) if items else np.empty((0, *leaf.shape), leaf.dtype)]
+    except ValueError as error:
+        raise RowError(f"{leaf.path!r} holds elements of shape {leaf.shape}, got different ones: {error}") from error
+
+
+def elements(element: Node, values: Values) -> list[Any]:
+    """Return the elements of which `list_elements` made `values`; takes from `values` what belongs to them."""
+    columns = [list_items(leaf, values) for leaf in element.leaves]
+    return [element.unflatten(iter(row)) for row in zip(*columns, strict=True)]
+
+
+def list_items(leaf: Leaf, values: Values) -> list[Any]:
+    """Return the values that `list_values` joined."""
+    joined = next(values)
+    if not leaf.ragged:
+        return list(joined)
+    lengths = next(values)
+    return np.split(joined, np.cumsum(lengths)[:-1]) if len(lengths) else []
+
+
+def inner_leaf(space: Space[Any] | None) -> Leaf:
+    """Return shape and dtype of the nodes or edges of a Graph; those of edges that it has not are `()`."""
+    return Leaf("", *((space.shape or (), np.dtype(space.dtype).name) if space is not None else ((), "int64")))
+
+
+def structure(space: Space[Any], path: str, per: Per = "moment") -> Node:
+    """Return the structure of `space` whose leaves lie at and below `path`.
+
+    >>> [leaf.path for leaf in structure(spaces.Dict(a=spaces.Box(0, 1), b=spaces.Discrete(2)), "action").leaves]
+    ['action/a', 'action/b']
+    """
+    return _structure(plain_space(space), path, per)
+
+
+@singledispatch
+def _structure(space: Space[Any], path: str, per: Per) -> Node:
+    raise SpaceError(f"{path!r} is a {type(space).__name__}, whose values cannot be kept")
+
+
+@_structure.register(spaces.Box)
+@_structure.register(spaces.Discrete)
+@_structure.register(spaces.MultiDiscrete)
+@_structure.register(spaces.MultiBinary)
+def _array(space: Space[Any], path: str, per: Per) -> Node:
+    kind, why = infer(space, metadata_of(space), path)
+    shape, dtype = tuple(space.shape or ()), np.dtype(space.dtype).name
+    leaf = Leaf(path, shape, dtype, kind, per, metadata=metadata_of(space), why=why)
+    return ArrayNode(leaf, scalar=isinstance(space, spaces.Discrete))
+
+
+@_structure.register
+def _text(space: spaces.Text, path: str, per: Per) -> Node:
+    kind, why = infer(space, metadata_of(space), path)
+    metadata = {**metadata_of(space), "max_length": space.max_length}
+    return TextNode(Leaf(path, (), TEXT, kind, per, metadata=metadata, why=why), scalar=False)
+
+
+@_structure.register
+def _dict(space: spaces.Dict, path: str, per: Per) -> Node:
+    if wrong := [key for key in space.spaces if not isinstance(key, str)]:
+        raise SpaceError(f"{path!r} has the key {wrong[0]!r}, which is no string")
+    names = encode_keys(list(space.spaces))
+    items = zip(names, space.spaces.items(), strict=True)
+    return DictNode(path, {key: _structure(inner, join(path, name), per) for name, (key, inner) in items})
+
+
+@_structure.register
+def _tuple(space: spaces.Tuple, path: str, per: Per) -> Node:
+    return TupleNode(path, [_structure(inner, join(path, str(i)), per) for i, inner in enumerate(space.spaces)])
+
+
+@_structure.register
+def _sequence(space: spaces.Sequence, path: str, per: Per) -> Node:
+    return SequenceNode(path, space, _structure(space.feature_space, path, per), per)
+
+
+@_structure.register
+def _graph(space: spaces.Graph, path: str, per: Per) -> Node:
+    return GraphNode(path, space, per)
+
+
+@_structure.register
+def _one_of(space: spaces.OneOf, path: str, per: Per) -> Node:
+    return OneOfNode(path, [_structure(inner, join(path, str(i)), per) for i, inner in enumerate(space.spaces)], per)
