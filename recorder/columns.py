@@ -155,7 +155,10 @@ class Column(ABC):
         """The dtype of a row's array."""
         return self.leaf.numpy_dtype
 
-    def __getitem__(self, index: Index) -> Any:
+    def __getitem__(self, index: Index | tuple[Any, ...]) -> Any:
+        if isinstance(index, tuple):
+            rows, inner = index[0], index[1:]
+            return self[rows][inner] if isinstance(rows, int | np.integer) else self[rows][(slice(None), *inner)]
         if isinstance(index, int | np.integer):
             at = int(index) + len(self) * (index < 0)
             if not 0 <= at < len(self):

@@ -18,26 +18,26 @@ PIECE = 4 << 20
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EACCES}
 
 
-def write_file(path: Path, data: bytes, sync: bool = True) -> None:
+def write_file(path: Path, data: bytes, durable: bool = True) -> None:
     """Write a whole file so that it is there complete or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             file.write(data)
-            if sync:
+            if durable:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.rename(path)
     except OSError:
         temporary.unlink(missing_ok=True)
         raise
-    if sync:
-        sync_folder(path.parent)
+    if durable:
+        sync(path.parent)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a power loss."""
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Make the bytes of a file, or the names in a folder, survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -48,8 +48,8 @@ def sync_tree(folder: Path) -> None:
     """Make all that is below a folder survive a power loss."""
     for parent, _, names in os.walk(folder, topdown=False):
         for name in names:
-            sync_folder(Path(parent, name))
-        sync_folder(Path(parent))
+            sync(Path(parent, name))
+        sync(Path(parent))
 
 
 def link_or_copy(source: Path, target: Path) -> None:

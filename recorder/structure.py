@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import singledispatch
 from typing import Any
@@ -15,8 +15,9 @@ from gymnasium.vector.utils import concatenate, create_empty_array, iterate
 
 from recorder.columns import ragged
 from recorder.errors import RowError, SpaceError
+from recorder.kinds import infer
 from recorder.leaf import TEXT, Leaf, Per, as_array, encode_keys, join, text_array
-from recorder.metadata import infer, metadata_of
+from recorder.metadata import metadata_of
 from recorder.space import plain_space
 
 Values = Iterator[Any]
@@ -70,11 +71,12 @@ class TextNode(ArrayNode):
 
 
 class DictNode(Node):
-    """A Dict: its items in the order of the space."""
+    """A Dict: its items in the order of the space; keys in `dropped` are in its values and not kept."""
 
-    def __init__(self, path: str, nodes: Mapping[str, Node]) -> None:
+    def __init__(self, path: str, nodes: Mapping[str, Node], dropped: frozenset[str] = frozenset()) -> None:
         self.path = path
         self.nodes = nodes
+        self.dropped = dropped
         self.leaves = tuple(leaf for node in nodes.values() for leaf in node.leaves)
 
     def flatten(self, value: Any) -> list[Any]:
@@ -82,7 +84,7 @@ class DictNode(Node):
             raise RowError(f"{self.path!r} is a dict of {list(self.nodes)}, got {type(value).__name__}")
         if missing := [key for key in self.nodes if key not in value]:
             raise RowError(f"{self.path!r} lacks {missing}: a row needs {list(self.nodes)}, got {list(value)}")
-        if unknown := [key for key in value if key not in self.nodes]:
+        if unknown := [key for key in value if key not in self.nodes and key not in self.dropped]:
             raise RowError(f"{self.path!r} has unknown keys {unknown}: the space has {list(self.nodes)}")
         return [leaf for key, node in self.nodes.items() for leaf in node.flatten(value[key])]
 
@@ -238,17 +240,38 @@ def inner_leaf(space: Space[Any] | None) -> Leaf:
     return Leaf("", *((space.shape or (), np.dtype(space.dtype).name) if space is not None else ((), "int64")))
 
 
-def structure(space: Space[Any], path: str, per: Per = "moment") -> Node:
-    """Return the structure of `space` whose leaves lie at and below `path`.
+Excluded = Callable[[str], bool]
+"""Says of a path whether what lies there is left out of the recording."""
+
+
+def keep_all(path: str) -> bool:
+    """Exclude nothing."""
+    return False
+
+
+def structure(space: Space[Any], path: str, per: Per = "moment", excluded: Excluded = keep_all) -> Node:
+    """Return the structure of `space` whose leaves lie at and below `path`, without items of Dicts that are excluded.
 
     >>> [leaf.path for leaf in structure(spaces.Dict(a=spaces.Box(0, 1), b=spaces.Discrete(2)), "action").leaves]
     ['action/a', 'action/b']
     """
-    return _structure(plain_space(space), path, per)
+    return _structure(plain_space(space), path, per, excluded)
+
+
+def prune(space: Space[Any], path: str, excluded: Excluded) -> Space[Any]:
+    """Return `space` without the items of Dicts that are excluded."""
+    if not isinstance(space, spaces.Dict):
+        return space
+    names = encode_keys(list(space.spaces))
+    inner = {key: (join(path, name), item) for name, (key, item) in zip(names, space.spaces.items(), strict=True)}
+    kept = spaces.Dict({key: prune(item, at, excluded) for key, (at, item) in inner.items() if not excluded(at)})
+    if metadata := metadata_of(space):
+        kept.metadata = metadata  # type: ignore[attr-defined]
+    return kept
 
 
 @singledispatch
-def _structure(space: Space[Any], path: str, per: Per) -> Node:
+def _structure(space: Space[Any], path: str, per: Per, excluded: Excluded) -> Node:
     raise SpaceError(f"{path!r} is a {type(space).__name__}, whose values cannot be kept")
 
 
@@ -256,7 +279,7 @@ def _structure(space: Space[Any], path: str, per: Per) -> Node:
 @_structure.register(spaces.Discrete)
 @_structure.register(spaces.MultiDiscrete)
 @_structure.register(spaces.MultiBinary)
-def _array(space: Space[Any], path: str, per: Per) -> Node:
+def _array(space: Space[Any], path: str, per: Per, excluded: Excluded) -> Node:
     kind, why = infer(space, metadata_of(space), path)
     shape, dtype = tuple(space.shape or ()), np.dtype(space.dtype).name
     leaf = Leaf(path, shape, dtype, kind, per, metadata=metadata_of(space), why=why)
@@ -264,36 +287,39 @@ def _array(space: Space[Any], path: str, per: Per) -> Node:
 
 
 @_structure.register
-def _text(space: spaces.Text, path: str, per: Per) -> Node:
+def _text(space: spaces.Text, path: str, per: Per, excluded: Excluded) -> Node:
     kind, why = infer(space, metadata_of(space), path)
     metadata = {**metadata_of(space), "max_length": space.max_length}
     return TextNode(Leaf(path, (), TEXT, kind, per, metadata=metadata, why=why), scalar=False)
 
 
 @_structure.register
-def _dict(space: spaces.Dict, path: str, per: Per) -> Node:
+def _dict(space: spaces.Dict, path: str, per: Per, excluded: Excluded) -> Node:
     if wrong := [key for key in space.spaces if not isinstance(key, str)]:
         raise SpaceError(f"{path!r} has the key {wrong[0]!r}, which is no string")
-    names = encode_keys(list(space.spaces))
-    items = zip(names, space.spaces.items(), strict=True)
-    return DictNode(path, {key: _structure(inner, join(path, name), per) for name, (key, inner) in items})
+    paths = dict(zip(space.spaces, (join(path, name) for name in encode_keys(list(space.spaces))), strict=True))
+    dropped = frozenset(key for key, at in paths.items() if excluded(at))
+    kept = {key: inner for key, inner in space.spaces.items() if key not in dropped}
+    return DictNode(path, {key: _structure(inner, paths[key], per, excluded) for key, inner in kept.items()}, dropped)
 
 
 @_structure.register
-def _tuple(space: spaces.Tuple, path: str, per: Per) -> Node:
-    return TupleNode(path, [_structure(inner, join(path, str(i)), per) for i, inner in enumerate(space.spaces)])
+def _tuple(space: spaces.Tuple, path: str, per: Per, excluded: Excluded) -> Node:
+    inner = enumerate(space.spaces)
+    return TupleNode(path, [_structure(item, join(path, str(i)), per, excluded) for i, item in inner])
 
 
 @_structure.register
-def _sequence(space: spaces.Sequence, path: str, per: Per) -> Node:
-    return SequenceNode(path, space, _structure(space.feature_space, path, per), per)
+def _sequence(space: spaces.Sequence, path: str, per: Per, excluded: Excluded) -> Node:
+    return SequenceNode(path, space, _structure(space.feature_space, path, per, keep_all), per)
 
 
 @_structure.register
-def _graph(space: spaces.Graph, path: str, per: Per) -> Node:
+def _graph(space: spaces.Graph, path: str, per: Per, excluded: Excluded) -> Node:
     return GraphNode(path, space, per)
 
 
 @_structure.register
-def _one_of(space: spaces.OneOf, path: str, per: Per) -> Node:
-    return OneOfNode(path, [_structure(inner, join(path, str(i)), per) for i, inner in enumerate(space.spaces)], per)
+def _one_of(space: spaces.OneOf, path: str, per: Per, excluded: Excluded) -> Node:
+    options = [_structure(item, join(path, str(i)), per, keep_all) for i, item in enumerate(space.spaces)]
+    return OneOfNode(path, options, per)

@@ -150,7 +150,7 @@ class TableWriter(Writer):
             rows: dict[str, Rows] = dict(self._dense_rows(group))
             count = sum(piece.stop - piece.start for piece in group)
             rows.update((column.leaf.path, take(column, slice(row, row + count))) for column in sparse)
-            write_file(directory / table_name(i, self._suffix), self._encode(named_columns(rows)), sync=False)
+            write_file(directory / table_name(i, self._suffix), self._encode(named_columns(rows)), durable=False)
             row += count
         return [column.leaf for column in sparse]
 

@@ -1,0 +1,228 @@
+"""Committing: what the worker does with rows, from the storages' writers to shards that everybody sees."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from recorder.columns import Column, Rows
+from recorder.episodes import EpisodeNote
+from recorder.files import files_below, remove
+from recorder.leaf import Leaf
+from recorder.shard import Origin, finish, manifest_of, pack, shard_name
+from recorder.staging import Staging
+from recorder.storages.base import Run, Segment, Storage
+
+GROUP_BYTES = 64 << 20
+GROUP_EPISODES = 4096
+"""Finished episodes are committed at the latest when they are so many bytes of rows, or so many."""
+
+RETRY = 1.0
+"""Seconds until a commit that failed is tried again."""
+
+Judge = Callable[[EpisodeNote, Mapping[str, Column]], str | None]
+"""Says why an episode is to be put aside, or None to keep it."""
+
+
+@dataclass(frozen=True)
+class CommitOptions:
+    """When and how finished episodes reach the disk."""
+
+    flush_every: float = 10.0
+    fsync: bool = True
+    trash: int = 1 << 30
+
+
+class Finished(NamedTuple):
+    """An episode that has ended; with a `reason` it is to be put aside."""
+
+    note: EpisodeNote
+    reason: str
+    since: float
+
+
+@dataclass
+class Tally:
+    """What a writer has done so far."""
+
+    episodes: int = 0
+    steps: int = 0
+    discarded: int = 0
+    ends: dict[str, int] = field(default_factory=dict)
+
+
+class Committer:
+    """Takes rows and the ends of episodes, and packs whole episodes into shards."""
+
+    def __init__(
+        self,
+        recording: Path,
+        storage: Storage,
+        leaves: Sequence[Leaf],
+        origin: Origin,
+        options: CommitOptions,
+        staging: Staging,
+        judge: Judge | None = None,
+    ) -> None:
+        self.tally = Tally()
+        self._recording = recording
+        self._storage = storage
+        self._leaves = leaves
+        self._origin = origin
+        self._options = options
+        self._judge = judge
+        self._staging = staging
+        self._writer = storage.writer(staging.path / "rows", leaves)
+        self._running: dict[int, EpisodeNote] = {}
+        self._finished: list[Finished] = []
+        self._finished_bytes = 0
+        self._broken: set[int] = set()
+        self._shards = 0
+        self._row_bytes = sum(leaf.nbytes for leaf in leaves)
+        self._has_reward = any(leaf.path == "reward" for leaf in leaves)
+        self._retry = 0.0
+
+    def begin(self, note: EpisodeNote) -> None:
+        """Expect rows of a new episode."""
+        self._running[note.number] = note
+
+    def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
+        """Take rows; an episode of which some could not be taken is kept up to the last whole row."""
+        sound = [run for run in runs if run.segment not in self._broken] if self._broken else runs
+        try:
+            self._writer.append(rows, sound)
+        except BaseException:
+            self._broken.update(run.segment for run in sound)
+            raise
+        reward = rows["reward"] if self._has_reward else None
+        for segment, start, stop, first in sound:
+            note = self._running[segment]
+            note.moments += stop - start
+            note.transitions += stop - start - first
+            if isinstance(reward, np.ndarray):
+                note.total += float(reward[start + first : stop].sum())
+
+    def end(self, note: EpisodeNote, reason: str = "") -> None:
+        """Close an episode: it is committed with the next group, put aside with a reason, or forgotten if empty."""
+        if self._running.pop(note.number, None) is None:
+            return
+        try:
+            self._writer.end(note.number)
+        except BaseException:
+            self._broken.add(note.number)
+            self._settle(note, reason)
+            raise
+        self._settle(note, reason)
+
+    def _settle(self, note: EpisodeNote, reason: str) -> None:
+        if note.number in self._broken:
+            self._cut(note)
+        if note.transitions == 0:
+            self._writer.forget([note.number])
+            return
+        if not reason and self._judge is not None:
+            columns = self._writer.view(Segment(note.number, note.moments, note.transitions))
+            reason = self._judge(note, columns) or ""
+        if reason and not self._options.trash:
+            self._writer.forget([note.number])
+            self.tally.discarded += 1
+            return
+        self._finished.append(Finished(note, reason, time.monotonic()))
+        self._finished_bytes += note.moments * self._row_bytes
+
+    def _cut(self, note: EpisodeNote) -> None:
+        """Cut an episode whose rows could not all be taken to those that every storage has."""
+        self._broken.discard(note.number)
+        held = {segment.number: segment for segment in self._writer.segments()}
+        segment = held.get(note.number, Segment(note.number, 0, 0))
+        note.moments, note.transitions = segment.moments, segment.transitions
+        note.end = "exception"
+
+    def tick(self) -> float:
+        """Commit if it is time; return the seconds until it may be time again."""
+        now = time.monotonic()
+        if not self._finished:
+            return self._options.flush_every or 1.0
+        full = self._finished_bytes >= GROUP_BYTES or len(self._finished) >= GROUP_EPISODES
+        due = self._finished[0].since + self._options.flush_every
+        if now >= self._retry and (full or now >= due):
+            self.commit()
+            return self._options.flush_every or 1.0
+        return max(due, self._retry) - now
+
+    def flush(self) -> None:
+        """Commit all finished episodes and make the rows of running ones survive a kill."""
+        self.commit()
+        if self._running:
+            self._writer.checkpoint()
+
+    def commit(self) -> None:
+        """Make all finished episodes visible, and put aside those that were discarded."""
+        self._retry = time.monotonic() + RETRY
+        for reason in dict.fromkeys(finished.reason for finished in self._finished):
+            while group := self._group(reason):
+                self._commit(group, reason)
+        self._retry = 0.0
+
+    def _group(self, reason: str) -> list[EpisodeNote]:
+        """Return the next finished episodes that go into one shard."""
+        notes: list[EpisodeNote] = []
+        size = 0
+        for note in (finished.note for finished in self._finished if finished.reason == reason):
+            size += note.moments * self._row_bytes
+            if notes and (size > GROUP_BYTES or len(notes) >= GROUP_EPISODES):
+                break
+            notes.append(note)
+        return notes
+
+    def _commit(self, notes: list[EpisodeNote], reason: str) -> None:
+        folder = self._staging.path / "shard"
+        remove(folder)
+        found = pack(folder, self._storage, self._writer, self._leaves, notes)
+        manifest = manifest_of(notes, found, self._staging.writer, self._origin)
+        manifest.reason = reason
+        name = shard_name(self._staging.writer, self._shards, datetime.now(UTC))
+        place = "discarded" if reason else "shards"
+        finish(folder, self._recording / place / name, manifest, self._options.fsync)
+        self._shards += 1
+        self._forget(notes)
+        if reason:
+            self.tally.discarded += len(notes)
+            trim(self._recording / "discarded", self._options.trash)
+            return
+        self.tally.episodes += len(notes)
+        self.tally.steps += sum(note.transitions for note in notes)
+        for note in notes:
+            self.tally.ends[note.end] = self.tally.ends.get(note.end, 0) + 1
+
+    def _forget(self, notes: Sequence[EpisodeNote]) -> None:
+        gone = {note.number for note in notes}
+        self._finished = [finished for finished in self._finished if finished.note.number not in gone]
+        self._finished_bytes -= sum(note.moments for note in notes) * self._row_bytes
+        self._writer.forget(sorted(gone))
+
+    def close(self) -> None:
+        """Commit all that is finished and give up the staging folder; after a failure it stays, for recovery."""
+        done = False
+        try:
+            self.commit()
+            done = not self._finished and not self._running
+        finally:
+            self._writer.close()
+            self._staging.close(keep=not done)
+
+
+def trim(folder: Path, quota: int) -> None:
+    """Remove the oldest shards that were put aside until the rest fits into the quota."""
+    shards = sorted(folder.iterdir(), reverse=True)
+    total = 0
+    for shard in shards:
+        total += sum(path.stat().st_size for path in files_below(shard))
+        if total > quota:
+            remove(shard)

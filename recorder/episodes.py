@@ -1,0 +1,162 @@
+"""The table of a shard's episodes: what is known of each besides its rows, kept in columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recorder.columns import Array
+from recorder.errors import DamagedError, FormatError
+from recorder.leaf import JSON, text_array
+from recorder.storages.base import Counts
+from recorder.storages.hdf5 import HDF5File, hdf5_image
+
+END_REASONS = (
+    "terminated",
+    "truncated",
+    "reset",
+    "ended",
+    "exception",
+    "interrupted",
+    "closed",
+    "exit",
+    "recovered",
+)
+"""Why an episode ended."""
+
+_WORD = (1 << 64) - 1
+
+
+@dataclass
+class EpisodeNote:
+    """What is known of an episode besides its rows, from its begin to its commit."""
+
+    number: int
+    id: str = ""
+    seed: int | None = None
+    options: Mapping[str, JSON] | None = None
+    generator: Mapping[str, Any] | None = None
+    start: float = 0.0
+    end: str = ""
+    total: float = 0.0
+    labels: dict[str, JSON] = field(default_factory=dict)
+    refused: list[int] = field(default_factory=list)
+    moments: int = 0
+    transitions: int = 0
+
+
+def encode_episodes(notes: Sequence[EpisodeNote]) -> bytes:
+    """Return the bytes of `episodes.h5` for the episodes of one shard, in their order."""
+    generators = [note.generator for note in notes]
+    columns: dict[str, Array] = {
+        "id": text_array([note.id for note in notes]),
+        "moments": np.array([note.moments for note in notes], np.int64),
+        "transitions": np.array([note.transitions for note in notes], np.int64),
+        "end": text_array([note.end for note in notes]),
+        "return": np.array([note.total for note in notes], np.float64),
+        "start": np.array([note.start for note in notes], np.float64),
+    }
+    optional = {
+        "seed": ["" if note.seed is None else str(note.seed) for note in notes],
+        "options": [_json(note.options) for note in notes],
+        "labels": [_json(note.labels or None) for note in notes],
+        "refused": [_json(note.refused or None) for note in notes],
+        "generator": ["" if state is None else str(state["bit_generator"]) for state in generators],
+        "generator_json": [_json(state) if state and state["bit_generator"] != "PCG64" else "" for state in generators],
+    }
+    columns.update((name, text_array(texts)) for name, texts in optional.items() if any(texts))
+    if any(state is not None and state["bit_generator"] == "PCG64" for state in generators):
+        columns["generator_state"] = np.array([_words(state) for state in generators], np.uint64)
+    return hdf5_image(columns)
+
+
+def _json(value: JSON) -> str:
+    return "" if value is None else json.dumps(value, allow_nan=False, default=_plain)
+
+
+def _plain(value: Any) -> JSON:
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} {value!r:.60} is not JSON")
+
+
+def _words(generator: Mapping[str, Any] | None) -> list[int]:
+    """Return the state of a PCG64 as six words, or zeros for any other."""
+    if generator is None or generator["bit_generator"] != "PCG64":
+        return [0] * 6
+    state, increment = generator["state"]["state"], generator["state"]["inc"]
+    words = [state >> 64, state & _WORD, increment >> 64, increment & _WORD]
+    return [*words, generator["has_uint32"], generator["uinteger"]]
+
+
+class EpisodeTable:
+    """The episodes of one shard, as columns that are read at their first use."""
+
+    def __init__(self, path: Path, episodes: int) -> None:
+        self._path = path
+        self._episodes = episodes
+        self._columns: dict[str, Array | None] = {}
+
+    def __len__(self) -> int:
+        return self._episodes
+
+    def column(self, name: str) -> Array | None:
+        """Return a column, or None where every row of it is empty."""
+        if name not in self._columns:
+            with closing(HDF5File(self._path)) as file:
+                self._columns[name] = file[name][:] if name in file else None
+        values = self._columns[name]
+        if values is not None and len(values) != self._episodes:
+            raise DamagedError(f"{self._path}: {name!r} has {len(values)} rows for {self._episodes} episodes")
+        return values
+
+    def required(self, name: str) -> Array:
+        """Return a column that every table has."""
+        values = self.column(name)
+        if values is None:
+            raise FormatError(f"{self._path} lacks the column {name!r}")
+        return values
+
+    def counts(self) -> Counts:
+        """Return the rows of each episode."""
+        return Counts(self.required("moments").astype(np.int64), self.required("transitions").astype(np.int64))
+
+    def note(self, i: int) -> EpisodeNote:
+        """Return all that is known of episode `i`."""
+        seed, options = self._text("seed", i), self._text("options", i)
+        labels, refused = self._text("labels", i), self._text("refused", i)
+        return EpisodeNote(
+            number=i,
+            id=str(self.required("id")[i]),
+            seed=int(seed) if seed else None,
+            options=json.loads(options) if options else None,
+            generator=self._generator(i),
+            start=float(self.required("start")[i]),
+            end=str(self.required("end")[i]),
+            total=float(self.required("return")[i]),
+            labels=json.loads(labels) if labels else {},
+            refused=json.loads(refused) if refused else [],
+            moments=int(self.required("moments")[i]),
+            transitions=int(self.required("transitions")[i]),
+        )
+
+    def _text(self, name: str, i: int) -> str:
+        values = self.column(name)
+        return "" if values is None else str(values[i])
+
+    def _generator(self, i: int) -> Mapping[str, Any] | None:
+        name = self._text("generator", i)
+        if not name:
+            return None
+        if name != "PCG64":
+            state: Mapping[str, Any] = json.loads(self._text("generator_json", i))
+            return state
+        high, low, inc_high, inc_low, has_uint32, uinteger = map(int, self.required("generator_state")[i])
+        state = {"state": high << 64 | low, "inc": inc_high << 64 | inc_low}
+        return {"bit_generator": name, "state": state, "has_uint32": has_uint32, "uinteger": uinteger}

@@ -1,0 +1,119 @@
+"""Opening a folder for writing: what is in it, whether it can be used, and what the user's options mean for it."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from gymnasium.spaces import Space
+
+from recorder.errors import ExistsError, NotARecordingError, WriteError
+from recorder.files import remove
+from recorder.leaf import JSON
+from recorder.metadata import annotate
+from recorder.schema import NOTE, Schema, StepSpace, read_schema
+
+OURS = (NOTE, "shards", "staging", "discarded", "cache")
+"""What a recording's folder holds; nothing else in it is ever touched."""
+
+
+def existing_schema(path: Path) -> Schema | None:
+    """Return the schema of the recording in a folder, or None where a new one can be made.
+
+    Raises:
+        ExistsError: there is a file, or a folder with other things in it.
+    """
+    if path.exists() and not path.is_dir():
+        raise ExistsError(f"{path} is a file; a recording is a folder")
+    try:
+        return read_schema(path)
+    except NotARecordingError:
+        others = sorted(item.name for item in path.iterdir() if item.name not in OURS) if path.exists() else []
+        if others:
+            raise ExistsError(
+                f"{path} is no recording and holds other things ({', '.join(others[:3])}); record into a new folder"
+            ) from None
+        return None
+
+
+def replace_recording(path: Path) -> None:
+    """Remove the recording in a folder, and nothing else that is there."""
+    try:
+        read_schema(path)
+    except NotARecordingError:
+        return
+    for name in OURS:
+        remove(path / name)
+
+
+def check_writable(path: Path) -> None:
+    """Raise `WriteError` if no folder can be made at `path`, without leaving anything behind."""
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    try:
+        tempfile.TemporaryDirectory(dir=place, prefix=".recorder-").cleanup()
+    except OSError as error:
+        raise WriteError(f"nothing can be written below {place}: {error}; record into another folder") from error
+
+
+def excluder(globs: Sequence[str]) -> Callable[[str], bool]:
+    """Return what says of a path whether it, or something above it, matches one of the globs."""
+    if isinstance(globs, str):
+        raise TypeError(f"exclude takes a list of globs, got the string {globs!r}: write exclude=[{globs!r}]")
+
+    def excluded(path: str) -> bool:
+        return any(fnmatchcase(path, glob) or fnmatchcase(path, f"{glob}/*") for glob in globs)
+
+    return excluded
+
+
+def annotated(space: StepSpace | Space[Any], metadata: Mapping[str, Mapping[str, JSON]]) -> StepSpace | Space[Any]:
+    """Return a space with metadata given by leaf path; it is copied, never changed.
+
+    Paths of a `StepSpace` begin with `observation` or `action`, as those of its leaves do; a path without it is one
+    of the observation.
+    """
+    if not metadata:
+        return space
+    if not isinstance(space, StepSpace):
+        return annotate(space, metadata)
+    inside: dict[str, dict[str, Mapping[str, JSON]]] = {"observation": {}, "action": {}}
+    for path, data in metadata.items():
+        head, _, rest = path.partition("/")
+        name, inner = (head, rest) if head in inside else ("observation", path)
+        inside[name][inner] = data
+    observation = annotate(space.observation, inside["observation"]) if inside["observation"] else space.observation
+    action = annotate(space.action, inside["action"]) if inside["action"] else space.action
+    return StepSpace(observation, action, space.extra, space.render)
+
+
+def plain_json(value: Mapping[str, Any], what: str) -> dict[str, JSON]:
+    """Return a copy of a mapping that is strict JSON.
+
+    Raises:
+        ValueError: it is not; the message says what of it.
+    """
+    try:
+        copy: dict[str, JSON] = json.loads(json.dumps(value, allow_nan=False, default=_number))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what} are kept as JSON, which {value!r:.120} is not: {error}") from error
+    return copy
+
+
+def _number(value: Any) -> Any:
+    """Return a NumPy number or array as Python's."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON")
+
+
+def end_for(kind: type[BaseException] | None) -> str:
+    """Return why an episode ends that was open when a `with` block ended so."""
+    if kind is None or issubclass(kind, GeneratorExit):
+        return "closed"
+    return "interrupted" if issubclass(kind, KeyboardInterrupt) else "exception"

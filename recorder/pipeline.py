@@ -1,0 +1,283 @@
+"""The pipeline: rows wait in a ring of bounded size until a worker takes them to the storages.
+
+The ring has two counters. `head` is stored by the stepping thread only, when a row is complete; `tail` by the worker
+only, when rows have been taken over. So an interrupt at any point leaves it whole, and no lock is held that a Ctrl-C
+could leave locked.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from recorder.columns import Rows, ragged
+from recorder.errors import ClosedError, RecorderError, WriteError
+from recorder.infos import flatten, size, sparse_columns
+from recorder.leaf import Leaf, text_array
+from recorder.rows import Slots
+from recorder.storages.base import Run
+
+RING_BYTES = 64 << 20
+"""Memory for rows that wait; also the bound for infos, text and ragged rows that wait beside the ring."""
+
+RING_ROWS = 8192
+"""More rows than this gain nothing: the worker takes an eighth of them at a time."""
+
+PATIENCE = 0.05
+"""Seconds that the worker rests after something went wrong."""
+
+Event = Callable[[], None]
+
+
+class Sink(Protocol):
+    """What the worker feeds: it keeps rows, commits, and says when it next wants to be called."""
+
+    def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
+        """Take rows of some segments."""
+
+    def tick(self) -> float:
+        """Do what is due by the clock; return the seconds until something is due again."""
+
+    def flush(self) -> None:
+        """Commit what is finished and checkpoint what is running."""
+
+    def close(self) -> None:
+        """Commit all and give up everything."""
+
+
+class Ring:
+    """Slots for rows of fixed leaves in arrays, and for text and ragged rows in lists."""
+
+    def __init__(self, leaves: Sequence[Leaf], ring_bytes: int = RING_BYTES) -> None:
+        self.leaves = {leaf.path: leaf for leaf in leaves}
+        row_bytes = sum(leaf.nbytes for leaf in leaves) or 1
+        self.rows = 1 << max(3, min(RING_ROWS, ring_bytes // row_bytes).bit_length() - 1)
+        self.mask = self.rows - 1
+        self.batch = max(1, self.rows // 8)
+        self.slots: dict[str, Slots] = {leaf.path: self._slot(leaf) for leaf in leaves}
+        self.head = 0
+        self.tail = 0
+        self.limit = self.batch
+
+    def _slot(self, leaf: Leaf) -> Slots:
+        return np.empty((self.rows, *leaf.shape), leaf.numpy_dtype) if leaf.fixed else [None] * self.rows
+
+    def set_leaf(self, leaf: Leaf) -> None:
+        """Give a leaf the dtype that its first row decides, before that row is put."""
+        if leaf != self.leaves[leaf.path]:
+            self.leaves[leaf.path] = leaf
+            self.slots[leaf.path] = self._slot(leaf)
+
+    def take(self, start: int, stop: int) -> dict[str, Rows]:
+        """Return the rows `[start, stop)`, which do not cross the end of the ring; arrays are views of it."""
+        first, last = start % self.rows, (stop - 1) % self.rows + 1
+        return {path: self._rows(leaf, first, last) for path, leaf in self.leaves.items()}
+
+    def _rows(self, leaf: Leaf, first: int, last: int) -> Rows:
+        slot = self.slots[leaf.path]
+        if isinstance(slot, np.ndarray):
+            return slot[first:last]
+        items = slot[first:last]
+        if not leaf.ragged:
+            return text_array([item if item is not None else "" for item in items])
+        empty = np.empty((0, *leaf.shape), leaf.numpy_dtype)
+        return ragged([item if item is not None else empty for item in items], leaf)
+
+
+class Pipeline:
+    """A ring, a queue of events at positions in it, and the worker thread that empties both into a sink."""
+
+    def __init__(self, ring: Ring, sink: Sink, keep_info: Callable[[str], bool]) -> None:
+        self.ring = ring
+        self.waited = 0.0
+        self._sink = sink
+        self._keep_info = keep_info
+        self._events: deque[tuple[int, int | None, Event]] = deque()
+        self._infos: deque[tuple[int, Any, int]] = deque()
+        self._info_bytes = [0, 0]
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._asked = 0
+        self._done = 0
+        self._closing = False
+        self._closed = False
+        self._error: BaseException | None = None
+        self._pid = os.getpid()
+        self._segment: int | None = None
+        self._fresh = False
+        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+
+    def start(self) -> None:
+        """Start the worker; rows, infos and events from before wait for it."""
+        self._thread.start()
+
+    # The stepping thread's side.
+
+    def boundary(self) -> None:
+        """Wake the worker, wait until there is room for a row, and raise what went wrong in the background.
+
+        Raises:
+            WriteError: work in the background failed.
+            ClosedError: the pipeline is closed, or belongs to another process.
+        """
+        ring = self.ring
+        self._wake.put(None)
+        if ring.head - ring.tail >= ring.rows or self._info_bytes[0] - self._info_bytes[1] > RING_BYTES:
+            self._wait(lambda: ring.head - ring.tail < ring.rows and self._info_bytes[0] - self._info_bytes[1] <= RING_BYTES)
+        ring.limit = min((ring.head // ring.batch + 1) * ring.batch, ring.tail + ring.rows)
+        self.check()
+
+    def check(self) -> None:
+        """Raise what went wrong in the background, once, and whether this is the wrong time or process."""
+        if os.getpid() != self._pid:
+            raise ClosedError("this recorder belongs to the process that made it; a forked child starts its own at `reset`")
+        if self._error is not None:
+            error, self._error = self._error, None
+            if isinstance(error, RecorderError):
+                raise error
+            raise WriteError(f"recording failed in the background: {type(error).__name__}: {error}") from error
+        if self._closed:
+            raise ClosedError("this recorder is closed")
+
+    def info(self, snapshot: Mapping[str, Any], position: int | None = None) -> None:
+        """Add the info of the row that is about to be complete, or of the one at `position`."""
+        weight = size(snapshot)
+        self._info_bytes[0] += weight
+        self._infos.append((self.ring.head if position is None else position, snapshot, weight))
+        if self._info_bytes[0] - self._info_bytes[1] > RING_BYTES:
+            self.ring.limit = -1
+
+    def event(self, segment: int | None, event: Event, position: int | None = None) -> None:
+        """Let the worker call `event` at this position; the rows from here on belong to `segment`.
+
+        The event of a segment that begins is called before its rows are handed on, that of one that ends after.
+        """
+        self._events.append((self.ring.head if position is None else position, segment, event))
+
+    def flush(self) -> None:
+        """Wait until all rows so far are on disk: finished segments committed, running ones checkpointed."""
+        self.check()
+        self._asked += 1
+        asked = self._asked
+        self._wake.put(None)
+        self._wait(lambda: self._done >= asked)
+        self.check()
+
+    def close(self) -> None:
+        """Wait until everything is committed and the worker has ended; may be called again after an interrupt."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closing = True
+        self._wake.put(None)
+        if threading.current_thread() is not self._thread:
+            self._wait(lambda: not self._thread.is_alive())
+        self._closed = True
+        self.ring.limit = -1
+        if self._error is not None:
+            self._closed = False
+            try:
+                self.check()
+            finally:
+                self._closed = True
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        """Wait for the worker in short naps, so that its death or a fork cannot hang the caller."""
+        started, nap = time.perf_counter(), 0.0001
+        while not ready():
+            if not self._thread.is_alive() and not self._closing:
+                raise WriteError("the recorder's worker thread has ended; rows since the last commit stay in staging")
+            time.sleep(nap)
+            nap = min(nap * 1.5, 0.005)
+        self.waited += time.perf_counter() - started
+
+    # The worker's side.
+
+    def _work(self) -> None:
+        while not self._closing:
+            if not self._guard(self._round):
+                time.sleep(PATIENCE)
+        self._guard(self._drain)
+        self._guard(self._sink.close)
+
+    def _guard(self, work: Callable[[], object]) -> bool:
+        """Do a piece of work; what goes wrong is raised in the stepping thread, and the worker goes on."""
+        try:
+            work()
+        except BaseException as error:
+            if self._error is None:
+                self._error = error
+            self.ring.limit = -1
+            return False
+        return True
+
+    def _round(self) -> None:
+        """Take over what is there, do what is due, and sleep until more comes."""
+        asked = self._asked
+        try:
+            self._drain()
+            if asked > self._done:
+                self._sink.flush()
+        finally:
+            self._done = asked
+        pause = self._sink.tick()
+        try:
+            self._wake.get(timeout=max(pause, 0.001))
+            while True:
+                self._wake.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _drain(self) -> None:
+        """Take over all rows and events that are complete, in pieces that do not cross the end of the ring."""
+        ring = self.ring
+        head = ring.head
+        while ring.tail < head or (self._events and self._events[0][0] <= head):
+            stop = min(head, (ring.tail // ring.rows + 1) * ring.rows, ring.tail + ring.batch)
+            try:
+                self._take(ring.tail, stop)
+            finally:
+                ring.tail = stop
+
+    def _take(self, start: int, stop: int) -> None:
+        """Take over the rows `[start, stop)` and the events up to `stop`."""
+        runs: list[Run] = []
+        due: list[Event] = []
+        row = start
+        while self._events and self._events[0][0] <= stop:
+            position, segment, event = self._events.popleft()
+            self._run(runs, row - start, position - start)
+            row, self._segment, self._fresh = position, segment, segment is not None
+            if segment is None:
+                due.append(event)
+            else:
+                event()
+        self._run(runs, row - start, stop - start)
+        try:
+            if runs:
+                rows: dict[str, Rows] = self.ring.take(start, stop)
+                self._sink.append({**rows, **self._info_columns(start, stop)}, runs)
+        finally:
+            for event in due:
+                self._guard(event)
+
+    def _run(self, runs: list[Run], start: int, stop: int) -> None:
+        if stop > start and self._segment is not None:
+            runs.append(Run(self._segment, start, stop, self._fresh))
+            self._fresh = False
+
+    def _info_columns(self, start: int, stop: int) -> Mapping[str, Rows]:
+        """Return the infos of the rows `[start, stop)` as columns."""
+        infos: dict[int, Mapping[str, Any]] = {}
+        while self._infos and self._infos[0][0] < stop:
+            position, info, weight = self._infos.popleft()
+            self._info_bytes[1] += weight
+            flat = {path: value for path, value in flatten(info).items() if self._keep_info(path)}
+            if position >= start:
+                infos[position - start] = flat
+        return sparse_columns(list(infos.items()), stop - start) if infos else {}

@@ -1,0 +1,153 @@
+"""Rows on their way into the ring: one check and one copy a leaf, by code that is made once for a space.
+
+A walk over the space at every step costs more than a small simulator's step, so the walk is written down once as
+straight Python code. Where that code finds anything out of the ordinary, the plain walk does the row again: it casts
+what is exact and names what is wrong.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Iterable, Mapping
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recorder.columns import Array
+from recorder.errors import RowError
+from recorder.leaf import TEXT, Leaf
+from recorder.structure import ArrayNode, DictNode, Node, TextNode, TupleNode
+
+Slots = Array | list[Any]
+"""Where the rows of a leaf go: an array `(rows, *shape)`, or a list for text and ragged rows."""
+
+_SCALARS: Mapping[str, tuple[type, ...]] = {
+    "float64": (float, np.float64),
+    "float32": (np.float32,),
+    "int64": (int, np.int64),
+    "int32": (np.int32,),
+    "int8": (np.int8,),
+    "uint8": (np.uint8,),
+    "bool": (bool, np.bool_),
+}
+_numbers = count()
+
+
+class Mismatch(Exception):
+    """The fast code met a row that it leaves to the plain walk."""
+
+
+class Code(NamedTuple):
+    """Lines of Python under construction, and the objects that they name."""
+
+    lines: list[str]
+    names: dict[str, Any]
+
+    def name(self, value: Any) -> str:
+        """Return a name for an object that the lines may use."""
+        name = f"_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+
+class Put(NamedTuple):
+    """Two functions `(i, *values)` that check values of some structures and copy them into slot `i`.
+
+    `fast` raises anything where a value is not just as expected; then `slow` does it all again, casts what is exact,
+    and raises `RowError` that names the leaf. Slot `i` may then hold some leaves, which nobody may read.
+    """
+
+    fast: Callable[..., None]
+    slow: Callable[..., None]
+
+
+def compile_put(nodes: Mapping[str, Node], leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]) -> Put:
+    """Return the functions that put one value for each of `nodes`, in their order.
+
+    `leaves` have the dtypes that the slots have.
+    """
+    code = Code([], {"_ndarray": np.ndarray, "_Mismatch": Mismatch})
+    arguments = [f"value{k}" for k in range(len(nodes))]
+    for argument, node in zip(arguments, nodes.values(), strict=True):
+        _emit(node, argument, code, leaves, slots)
+    text = f"def put({', '.join(['i', *arguments])}):\n" + "\n".join(f"    {line}" for line in code.lines or ["pass"])
+    file = f"<recorder rows {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), code.names)
+    walks = [_slow_put(node, leaves, slots) for node in nodes.values()]
+
+    def slow(i: int, *values: Any) -> None:
+        for walk, value in zip(walks, values, strict=True):
+            walk(i, value)
+
+    return Put(code.names["put"], slow)
+
+
+def _slow_put(
+    node: Node, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]
+) -> Callable[[int, Any], None]:
+    """Return the plain walk: it names the leaf, what was expected and what came."""
+    targets = [(leaves[leaf.path], slots[leaf.path]) for leaf in node.leaves]
+
+    def put(i: int, value: Any) -> None:
+        for (leaf, slot), part in zip(targets, node.flatten(value), strict=True):
+            slot[i] = _own(leaf, leaf.fit(part))
+
+    return put
+
+
+def _own(leaf: Leaf, value: Any) -> Any:
+    """Return a value that nobody else holds; assignment to an array copies by itself."""
+    return np.array(value) if leaf.ragged else value
+
+
+def _emit(node: Node, source: str, code: Code, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]) -> None:
+    """Add the lines that put the value named `source`."""
+    match node:
+        case DictNode() | TupleNode():
+            _emit_parts(node, source, code, leaves, slots)
+        case TextNode() if leaves[node.leaves[0].path].dtype == TEXT:
+            leaf = leaves[node.leaves[0].path]
+            longest = leaf.metadata.get("max_length", 2**31)
+            code.lines.append(f"if {source}.__class__ is not str or len({source}) > {longest}: raise _Mismatch")
+            code.lines.append(f"{code.name(slots[leaf.path])}[i] = {source}")
+        case ArrayNode():
+            _emit_array(leaves[node.leaves[0].path], slots[node.leaves[0].path], source, code)
+        case _:
+            code.lines.append(f"{code.name(_slow_put(node, leaves, slots))}(i, {source})")
+
+
+def _emit_parts(
+    node: DictNode | TupleNode, source: str, code: Code, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]
+) -> None:
+    """Add the lines for the items of a Dict or Tuple."""
+    classes = "(dict,)" if isinstance(node, DictNode) else "(tuple, list)"
+    size = len(node.nodes) + (len(node.dropped) if isinstance(node, DictNode) else 0)
+    code.lines.append(f"if {source}.__class__ not in {classes} or len({source}) != {size}: raise _Mismatch")
+    items: Iterable[tuple[Any, Node]] = node.nodes.items() if isinstance(node, DictNode) else enumerate(node.nodes)
+    for key, inner in items:
+        part = f"part{len(code.lines)}"
+        code.lines.append(f"{part} = {source}[{key!r}]")
+        _emit(inner, part, code, leaves, slots)
+
+
+def _emit_array(leaf: Leaf, slot: Slots, source: str, code: Code) -> None:
+    """Add the lines that check and copy one array or scalar."""
+    if leaf.shape == () and leaf.dtype in _SCALARS:
+        # A typed memoryview takes a number in half the time that an array needs.
+        classes = code.name(frozenset(_SCALARS[leaf.dtype]))
+        code.lines.append(f"if {source}.__class__ not in {classes}: raise _Mismatch")
+        code.lines.append(f"{code.name(memoryview(slot))}[i] = {source}")  # type: ignore[arg-type]
+        return
+    dtype, shape = code.name(leaf.numpy_dtype), code.name(leaf.shape)
+    code.lines.append(
+        f"if {source}.__class__ is not _ndarray or {source}.dtype is not {dtype} or {source}.shape != {shape}: "
+        f"raise _Mismatch"
+    )
+    code.lines.append(f"{code.name(slot)}[i] = {source}")
+
+
+def refused(error: RowError, step: int) -> RowError:
+    """Return the error of a row with what became of the episode."""
+    return RowError(f"step {step} is not recorded: {error}. The episode goes on, and lists the step as refused")

@@ -1,0 +1,219 @@
+"""The schema of a recording: its spaces, leaves and storage, and `recording.json`, which keeps them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from gymnasium import spaces
+from gymnasium.spaces import Space
+
+from recorder.errors import FormatError, MismatchError, NotARecordingError, SpaceError
+from recorder.files import sync, write_file
+from recorder.leaf import JSON, Leaf, leaf_from_json, leaf_to_json
+from recorder.shard import FORMAT
+from recorder.space import differences, space_from_json, space_to_json
+from recorder.storages.base import Storage, storage_from_json
+from recorder.storages.dict import DictStorage
+from recorder.structure import ArrayNode, Excluded, Node, keep_all, prune, structure
+
+NOTE = "recording.json"
+NOTE_BYTES = 64 << 20
+"""A larger `recording.json` is refused before it is read."""
+
+ROW = "row"
+"""The name of the one space of a recording that is no series of steps."""
+
+REWARD = Leaf("reward", (), "float64", "reward", "transition", why="the reward of a step")
+TERMINATED = Leaf("terminated", (), "bool", "flag", "transition", why="a flag of a step")
+TRUNCATED = Leaf("truncated", (), "bool", "flag", "transition", why="a flag of a step")
+TIME = Leaf("time", (), "float64", "time", "moment", metadata={"units": "s"}, why="seconds since the reset")
+
+FLAGS = {leaf.path: leaf for leaf in (REWARD, TERMINATED, TRUNCATED, TIME)}
+
+
+@dataclass(frozen=True)
+class StepSpace:
+    """The spaces of what one step brings, for recordings of episodes.
+
+    `extra` are the user's own values of a transition. `render` is the space of rendered frames; True stands for one
+    that the first frame decides.
+    """
+
+    observation: Space[Any]
+    action: Space[Any]
+    extra: Mapping[str, Space[Any]] = field(default_factory=dict)
+    render: Space[Any] | bool = False
+
+
+class RecordingNote(msgspec.Struct, forbid_unknown_fields=True):
+    """What `recording.json` says."""
+
+    format: int
+    rows: Literal["episode", "single"]
+    spaces: dict[str, dict[str, Any]]
+    leaves: list[dict[str, Any]]
+    storage: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What all episodes of a recording have in common."""
+
+    rows: Literal["episode", "single"]
+    spaces: Mapping[str, Space[Any]]
+    nodes: Mapping[str, Node]
+    leaves: Mapping[str, Leaf]
+    storage: DictStorage
+
+    def with_leaves(self, leaves: Sequence[Leaf]) -> Schema:
+        """Return this schema with some leaves as their first rows decide them."""
+        return replace(self, leaves={**self.leaves, **{leaf.path: leaf for leaf in leaves}})
+
+
+def declare(space: StepSpace | Space[Any], excluded: Excluded = keep_all) -> Schema:
+    """Return the schema of a space before any row was seen; its storage is still the default for all leaves."""
+    if isinstance(space, StepSpace):
+        return _declare_steps(space, excluded)
+    path = "" if isinstance(space, spaces.Dict) else "value"
+    node = structure(space, path, "transition", excluded)
+    leaves = {leaf.path: leaf for leaf in node.leaves}
+    return Schema("single", {ROW: prune(space, path, excluded)}, {ROW: node}, leaves, DictStorage())
+
+
+def _declare_steps(space: StepSpace, excluded: Excluded) -> Schema:
+    named: dict[str, Space[Any]] = {"observation": space.observation, "action": space.action}
+    if space.extra:
+        named["extra"] = spaces.Dict(space.extra)
+    if isinstance(space.render, Space):
+        named["render"] = space.render
+    if wrong := [name for name in ("action", "reward", "terminated", "truncated") if excluded(name)]:
+        raise SpaceError(f"{wrong[0]!r} cannot be excluded: no episode is whole without it")
+    kept = {name: prune(inner, name, excluded) for name, inner in named.items()}
+    nodes: dict[str, Node] = {
+        name: structure(inner, name, "moment" if name in ("observation", "render") else "transition", excluded)
+        for name, inner in named.items()
+    }
+    for leaf in FLAGS.values():
+        if not excluded(leaf.path):
+            nodes[leaf.path] = ArrayNode(leaf, scalar=True)
+    leaves = {leaf.path: leaf for node in nodes.values() for leaf in node.leaves}
+    return Schema("episode", kept, nodes, leaves, DictStorage())
+
+
+def schema_to_json(schema: Schema) -> dict[str, JSON]:
+    """Return what `recording.json` says of a schema."""
+    return {
+        "format": FORMAT,
+        "rows": schema.rows,
+        "spaces": {name: space_to_json(space) for name, space in schema.spaces.items()},
+        "leaves": [leaf_to_json(leaf) for leaf in schema.leaves.values()],
+        "storage": schema.storage.to_json(),
+    }
+
+
+def read_schema(path: Path) -> Schema:
+    """Return the schema of the recording in a folder.
+
+    Raises:
+        NotARecordingError: the folder holds no `recording.json`.
+        FormatError: the recording is of a newer format, or the file is not of the form that the format says.
+    """
+    file = path / NOTE
+    try:
+        if file.stat().st_size > NOTE_BYTES:
+            raise FormatError(f"{file} has {file.stat().st_size} bytes; more than {NOTE_BYTES} are refused")
+        data = file.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotARecordingError(f"{path} is no recording: it has no {NOTE}") from None
+    try:
+        if (number := msgspec.json.decode(data, type=_FormatOnly).format) > FORMAT:
+            raise FormatError(f"{file} is of format {number}, this version reads up to {FORMAT}; install a newer one")
+        note = msgspec.json.decode(data, type=RecordingNote)
+        return _schema(note)
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"{file} is not what the format says: {error}") from error
+
+
+class _FormatOnly(msgspec.Struct):
+    format: int
+
+
+def _schema(note: RecordingNote) -> Schema:
+    named = {name: space_from_json(data) for name, data in note.spaces.items()}
+    if note.rows == "episode":
+        extra = named["extra"].spaces if isinstance(named.get("extra"), spaces.Dict) else {}
+        declared = declare(StepSpace(named["observation"], named["action"], extra, named.get("render", False)))
+    else:
+        declared = declare(named[ROW])
+    leaves = {leaf.path: leaf for leaf in map(leaf_from_json, note.leaves)}
+    if unknown := leaves.keys() - declared.leaves.keys():
+        raise FormatError(f"{NOTE} has leaves that are not in its spaces: {sorted(unknown)}")
+    storage: Storage = storage_from_json(note.storage)
+    if not isinstance(storage, DictStorage):
+        storage = DictStorage({}, storage)
+    nodes = {name: node for name, node in declared.nodes.items() if all(leaf.path in leaves for leaf in node.leaves)}
+    return replace(declared, nodes=nodes, leaves=leaves, storage=storage)
+
+
+def create(path: Path, schema: Schema) -> None:
+    """Write `recording.json`; where another writer was first, compare.
+
+    Raises:
+        MismatchError: another writer made a different recording there in the meantime.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    temporary = path / f".{NOTE}.{os.getpid()}"
+    write_file(temporary, msgspec.json.format(msgspec.json.encode(schema_to_json(schema)), indent=1), durable=True)
+    try:
+        with suppress(FileExistsError):
+            os.link(temporary, path / NOTE)
+            sync(path)
+            return
+    finally:
+        temporary.unlink()
+    compare(path, read_schema(path), schema, dtypes=True)
+
+
+def compare(path: Path, theirs: Schema, ours: Schema, *, storage: bool = True, dtypes: bool = False) -> None:
+    """Raise `MismatchError` with all differences between a recording and what would be appended to it."""
+    found = list(_differences(theirs, ours, storage, dtypes))
+    if found:
+        listed = "\n  ".join(found)
+        raise MismatchError(
+            f"{path} holds another recording, to which this one cannot be appended:\n  {listed}\n"
+            f"Record into another folder, or pass existing='replace'"
+        )
+
+
+def _differences(theirs: Schema, ours: Schema, storage: bool, dtypes: bool) -> Sequence[str]:
+    if theirs.rows != ours.rows:
+        return [f"it is a recording of {theirs.rows} rows, this one is of {ours.rows} rows"]
+    found = []
+    for name in dict.fromkeys([*theirs.spaces, *ours.spaces]):
+        if name not in ours.spaces or name not in theirs.spaces:
+            found.append(f"{name}: only {'in the recording' if name in theirs.spaces else 'here'}")
+        else:
+            found += [f"{name}{_at(line)}" for line in differences(ours.spaces[name], theirs.spaces[name])]
+    if found:
+        return found
+    for path in dict.fromkeys([*theirs.leaves, *ours.leaves]):
+        if path not in ours.leaves or path not in theirs.leaves:
+            found.append(f"{path}: only {'in the recording' if path in theirs.leaves else 'here'}")
+            continue
+        mine, other = ours.leaves[path], theirs.leaves[path]
+        if dtypes and mine.dtype != other.dtype:
+            found.append(f"{path}: {mine.dtype} here, {other.dtype} in the recording")
+        kept, kept_there = ours.storage.of(mine).to_json(), theirs.storage.of(other).to_json()
+        if storage and kept != kept_there:
+            found.append(f"{path}: kept as {kept} here, as {kept_there} in the recording")
+    return found
+
+
+def _at(line: str) -> str:
+    return line if line.startswith((":", "/")) else f"/{line}"

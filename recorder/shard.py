@@ -1,0 +1,201 @@
+"""Shards: whole episodes in one folder, packed in staging, counted, summed and made visible by one rename."""
+
+from __future__ import annotations
+
+import platform
+import re
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from recorder.episodes import EpisodeNote, EpisodeTable, encode_episodes
+from recorder.errors import DamagedError, FormatError, WriteError
+from recorder.files import check_size, check_sum, checksum, files_below, inside, sync, sync_tree
+from recorder.leaf import Leaf, leaf_from_json, leaf_to_json
+from recorder.storages.base import Counts, Reader, Segment, Storage, Writer
+
+FORMAT = 0
+"""The number of the format that is written; newer ones are refused."""
+
+MANIFEST, EPISODES = "shard.json", "episodes.h5"
+NAME = re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{12}-\d{6,}")
+CHECKED = {".h5", ".parquet", ".npz"}
+"""Files that are summed before anything opens them: libraries crash on, or believe, what a damaged one says."""
+
+MANIFEST_BYTES = 256 << 20
+"""A larger manifest is refused before it is read."""
+
+
+class Manifest(msgspec.Struct, forbid_unknown_fields=True):
+    """What `shard.json` says."""
+
+    format: int
+    episodes: int
+    moments: int
+    transitions: int
+    written: str
+    writer: str
+    files: dict[str, tuple[int, str]]
+    environment: dict[str, Any] | None = None
+    fps: float | None = None
+    metadata: dict[str, Any] = {}
+    versions: dict[str, str] = {}
+    host: str = ""
+    leaves: list[dict[str, Any]] = []
+    replaces: list[str] = []
+    dropped: list[str] = []
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the episodes of a shard come from: the environment, its frame rate and what the user says of them."""
+
+    environment: Mapping[str, Any] | None = None
+    fps: float | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+def shard_name(writer: str, counter: int, now: datetime) -> str:
+    """Return the name of a shard: it sorts by time and never collides."""
+    return f"{now:%Y%m%dT%H%M%S}.{now.microsecond // 1000:03d}Z-{writer}-{counter:06d}"
+
+
+def pack(
+    directory: Path, storage: Storage, writer: Writer, leaves: Sequence[Leaf], notes: Sequence[EpisodeNote]
+) -> Sequence[Leaf]:
+    """Write episodes into a new folder, count their rows, and return the leaves that only this shard has.
+
+    Raises:
+        WriteError: the rows that are in the files are not those that were recorded.
+    """
+    segments = [Segment(note.number, note.moments, note.transitions) for note in notes]
+    directory.mkdir(parents=True)
+    found = writer.pack(directory, segments)
+    counts = Counts.of(segments)
+    reader = storage.reader(directory, [*leaves, *found], counts)
+    try:
+        rows = reader.count()
+        for leaf in (*leaves, *found):
+            if rows[leaf.path] != counts.total(leaf.per):
+                raise WriteError(
+                    f"{directory}: {leaf.path!r} has {rows[leaf.path]} rows in its files, {counts.total(leaf.per)} were "
+                    f"recorded; the episodes stay in staging"
+                )
+    finally:
+        reader.close()
+    (directory / EPISODES).write_bytes(encode_episodes(notes))
+    return found
+
+
+def finish(directory: Path, target: Path, manifest: Manifest, durable: bool) -> None:
+    """Sum the files of a packed folder, write its manifest, and make it visible as `target` by one rename."""
+    manifest.files = {
+        path.relative_to(directory).as_posix(): (path.stat().st_size, checksum(path)) for path in files_below(directory)
+    }
+    (directory / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    if durable:
+        for path in files_below(directory):
+            sync(path)
+        sync_tree(directory)
+    target.parent.mkdir(exist_ok=True)
+    directory.rename(target)
+    if durable:
+        sync(target.parent)
+
+
+def manifest_of(notes: Sequence[EpisodeNote], found: Sequence[Leaf], writer: str, origin: Origin) -> Manifest:
+    """Return the manifest of episodes that were packed; its files are not summed yet."""
+    return Manifest(
+        format=FORMAT,
+        episodes=len(notes),
+        moments=sum(note.moments for note in notes),
+        transitions=sum(note.transitions for note in notes),
+        written=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        writer=writer,
+        files={},
+        environment=None if origin.environment is None else dict(origin.environment),
+        fps=origin.fps,
+        metadata=dict(origin.metadata),
+        versions=versions(),
+        host=socket.gethostname(),
+        leaves=[leaf_to_json(leaf) for leaf in found],
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what made a shard."""
+    found = {"python": platform.python_version()}
+    for package in ("gymnasium-recorder", "gymnasium", "numpy", "h5py", "zarr", "imagecodecs", "av"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+class Shard:
+    """A shard folder, read on demand."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.manifest = read_manifest(path)
+        self.episodes = EpisodeTable(self._checked(EPISODES), self.manifest.episodes)
+
+    @property
+    def name(self) -> str:
+        """The name of the folder, by which other shards refer to it."""
+        return self.path.name
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The leaves that only this shard has."""
+        return [leaf_from_json(leaf) for leaf in self.manifest.leaves]
+
+    def _checked(self, name: str) -> Path:
+        if name not in self.manifest.files:
+            raise FormatError(f"{self.path / MANIFEST} does not list {name}")
+        size, crc = self.manifest.files[name]
+        check_sum(self.path / name, size, crc)
+        return self.path / name
+
+    def reader(self, storage: Storage, leaves: Sequence[Leaf]) -> Reader:
+        """Return a reader of all leaves, after the files have been found as they were written.
+
+        Raises:
+            DamagedError: a file is missing, has another size, or, for tables, another checksum.
+        """
+        for name, (size, crc) in self.manifest.files.items():
+            path = inside(self.path, name)
+            if path.suffix in CHECKED:
+                check_sum(path, size, crc)
+            else:
+                check_size(path, size)
+        return storage.reader(self.path, [*leaves, *self.leaves], self.episodes.counts())
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Return what `shard.json` in a folder says.
+
+    Raises:
+        DamagedError: there is none.
+        FormatError: it is of a newer format, or not of the form that the format says.
+    """
+    path = folder / MANIFEST
+    try:
+        if path.stat().st_size > MANIFEST_BYTES:
+            raise FormatError(f"{path} has {path.stat().st_size} bytes; more than {MANIFEST_BYTES} are refused")
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise DamagedError(f"{path} is missing") from None
+    except msgspec.MsgspecError as error:
+        raise FormatError(f"{path} is not what the format says: {error}") from error
+    if manifest.format > FORMAT:
+        raise FormatError(f"{path} is of format {manifest.format}, this version reads up to {FORMAT}; install a newer one")
+    return manifest

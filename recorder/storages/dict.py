@@ -1,0 +1,214 @@
+"""DictStorage: which storage keeps which leaf; itself a storage, which hands everything on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, TypeVar
+
+from recorder.columns import Column, Rows
+from recorder.errors import FormatError, LayoutError
+from recorder.leaf import JSON, Leaf
+from recorder.storages.base import (
+    Counts,
+    Reader,
+    Run,
+    Segment,
+    Storage,
+    Writer,
+    register_storage,
+    storage_from_json,
+)
+from recorder.storages.hdf5 import HDF5Storage
+from recorder.storages.table_reading import LazyColumns
+
+T = TypeVar("T")
+
+NO_LEAF = -1
+"""The rows of a class that a writer has no leaf of."""
+
+
+@register_storage
+@dataclass(frozen=True)
+class DictStorage(Storage):
+    """Leaves by path, each in a storage of its own; all others, and every key of `info`, in `default`.
+
+    `layout` notes which leaves its caller `named` by key or kind, which have `fallen` to another storage than was
+    wanted, and the `reasons` for all of them. Notes are not part of what a recording stores or compares.
+    """
+
+    id = "dict"
+    storages: Mapping[str, Storage] = field(default_factory=dict)
+    default: Storage = field(default_factory=HDF5Storage)
+    named: frozenset[str] = field(default=frozenset(), compare=False)
+    fallen: frozenset[str] = field(default=frozenset(), compare=False)
+    reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "storages", dict(self.storages))
+        object.__setattr__(self, "reasons", dict(self.reasons))
+
+    def __hash__(self) -> int:
+        return hash((tuple(sorted(self.storages)), self.default))
+
+    def of(self, leaf: Leaf) -> Storage:
+        """Return the storage that keeps `leaf`."""
+        return self.storages.get(leaf.path, self.default)
+
+    def check(self, leaves: Sequence[Leaf]) -> None:
+        paths = {leaf.path for leaf in leaves}
+        if unknown := sorted(set(self.storages) - paths):
+            raise LayoutError(f"no leaf {unknown[0]!r} to keep; the leaves are {sorted(paths)}")
+        for storage, own in self.shares(leaves):
+            storage.check(own)
+
+    def exact(self, leaf: Leaf) -> bool:
+        return self.of(leaf).exact(leaf)
+
+    def shares(self, leaves: Sequence[Leaf]) -> list[tuple[Storage, list[Leaf]]]:
+        """Return each storage once with the leaves that it keeps, the default first."""
+        shares: list[tuple[Storage, list[Leaf]]] = [(self.default, [])]
+        for leaf in leaves:
+            storage = self.of(leaf)
+            own = next((own for known, own in shares if known == storage), None)
+            if own is None:
+                shares.append((storage, own := []))
+            own.append(leaf)
+        return shares
+
+    def _folders(self, directory: Path, leaves: Sequence[Leaf]) -> list[tuple[Storage, list[Leaf], Path]]:
+        """Return the shares, each with its folder: a second table may not be named as the first."""
+        shares = self.shares(leaves)
+        ids = [storage.id for storage, _ in shares]
+        return [
+            (storage, own, directory / f"{storage.id}-{ids[:i].count(storage.id)}" if storage.id in ids[:i] else directory)
+            for i, (storage, own) in enumerate(shares)
+        ]
+
+    def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
+        return self._writer(directory, leaves, lambda storage, folder, own: storage.writer(folder, own))
+
+    def recover(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
+        return self._writer(directory, leaves, lambda storage, folder, own: storage.recover(folder, own))
+
+    def _writer(
+        self, directory: Path, leaves: Sequence[Leaf], make: Callable[[Storage, Path, Sequence[Leaf]], Writer]
+    ) -> Writer:
+        shares = self.shares(leaves)
+        staged = [make(storage, directory / f"{i}", own) for i, (storage, own) in enumerate(shares)]
+        folders = [folder.relative_to(directory) for _, _, folder in self._folders(directory, leaves)]
+        return DictWriter([set(leaf.path for leaf in own) for _, own in shares], staged, folders)
+
+    def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
+        return DictReader(directory, leaves, counts, self._folders(directory, leaves))
+
+    def to_json(self) -> dict[str, JSON]:
+        storages = {path: storage.to_json() for path, storage in self.storages.items()}
+        return {"id": self.id, "default": self.default.to_json(), "storages": storages}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, JSON]) -> Self:
+        if set(options) != {"default", "storages"} or not isinstance(options["storages"], dict):
+            raise FormatError(f"a dict storage has 'default' and 'storages', got {sorted(options)}")
+        storages = {path: storage_from_json(data) for path, data in options["storages"].items()}
+        return cls(storages, storage_from_json(options["default"]))
+
+
+class DictWriter(Writer):
+    """Writers that share the leaves; the first takes the rows of leaves that nobody declared."""
+
+    def __init__(self, paths: Sequence[set[str]], writers: Sequence[Writer], folders: Sequence[Path]) -> None:
+        self._writers = list(zip(paths, writers, folders, strict=True))
+        self._declared = set().union(*paths)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(writer.nbytes for _, writer, _ in self._writers)
+
+    def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
+        free = rows.keys() - self._declared
+
+        def share(i: int, paths: set[str], writer: Writer) -> None:
+            writer.append({path: rows[path] for path in (paths if i else paths | free)}, runs)
+
+        each(lambda item: share(item[0], *item[1][:2]), enumerate(self._writers))
+
+    def end(self, segment: int) -> None:
+        each(lambda item: item[1].end(segment), self._writers)
+
+    def checkpoint(self) -> None:
+        each(lambda item: item[1].checkpoint(), self._writers)
+
+    def segments(self) -> Sequence[Segment]:
+        """Return what all writers hold: the least of their rows, for a kill may have come between them."""
+        found: dict[int, list[Segment]] = {}
+        holders = [writer for paths, writer, _ in self._writers if paths]
+        for writer in holders:
+            for segment in writer.segments():
+                found.setdefault(segment.number, []).append(segment)
+        return [least(parts) for _, parts in sorted(found.items()) if len(parts) == len(holders)]
+
+    def view(self, segment: Segment) -> Mapping[str, Column]:
+        views = [writer.view(segment) for _, writer, _ in self._writers]
+        return {path: column for view in views for path, column in view.items()}
+
+    def pack(self, directory: Path, segments: Sequence[Segment]) -> Sequence[Leaf]:
+        found: list[Leaf] = []
+        for paths, writer, folder in self._writers:
+            if paths or writer.segments():
+                (directory / folder).mkdir(exist_ok=True)
+                found += writer.pack(directory / folder, segments)
+        return found
+
+    def forget(self, segments: Sequence[int]) -> None:
+        each(lambda item: item[1].forget(segments), self._writers)
+
+    def close(self) -> None:
+        each(lambda item: item[1].close(), self._writers)
+
+
+def least(parts: Sequence[Segment]) -> Segment:
+    """Return the rows that all parts of one segment have; row k of a transition needs moment k."""
+    moments = min((part.moments for part in parts if part.moments != NO_LEAF), default=0)
+    transitions = min((part.transitions for part in parts if part.transitions != NO_LEAF), default=0)
+    return Segment(parts[0].number, moments, transitions)
+
+
+def each(call: Callable[[T], None], items: Iterable[T]) -> None:
+    """Call for every item even where one raises; then raise what was raised first."""
+    with ExitStack() as stack:
+        for item in reversed(list(items)):
+            stack.callback(call, item)
+
+
+class DictReader(Reader):
+    """Readers that share the leaves of a shard."""
+
+    def __init__(
+        self,
+        directory: Path,
+        leaves: Sequence[Leaf],
+        counts: Counts,
+        folders: Sequence[tuple[Storage, Sequence[Leaf], Path]],
+    ) -> None:
+        super().__init__(directory, leaves, counts)
+        self._readers = [storage.reader(folder, own, counts) for storage, own, folder in folders if own]
+        self._owners = {path: reader for reader in self._readers for path in reader.leaves}
+
+    def segment(self, i: int) -> Mapping[str, Column]:
+        views = {id(reader): reader.segment(i) for reader in self._readers}
+        return LazyColumns(self.leaves, lambda path: views[id(self._owners[path])][path])
+
+    def whole(self, path: str) -> Column:
+        return self._owners[path].whole(path)
+
+    def count(self) -> Mapping[str, int]:
+        return {path: rows for reader in self._readers for path, rows in reader.count().items()}
+
+    def encoded(self, path: str, rows: slice) -> Sequence[bytes] | None:
+        return self._owners[path].encoded(path, rows)
+
+    def close(self) -> None:
+        each(lambda reader: reader.close(), self._readers)

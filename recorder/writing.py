@@ -1,0 +1,448 @@
+"""RecordingWriter: adds episodes to a recording, with or without an environment."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from gymnasium.spaces import Box, Space
+
+from recorder.columns import Column
+from recorder.committing import CommitOptions, Committer, Tally
+from recorder.episode import Episode
+from recorder.episodes import EpisodeNote
+from recorder.errors import ClosedError, EpisodeError, ExistsError, RowError
+from recorder.infos import snapshot
+from recorder.leaf import JSON, MOMENT_NAMES, Leaf
+from recorder.opening import (
+    annotated,
+    check_writable,
+    end_for,
+    excluder,
+    existing_schema,
+    plain_json,
+    replace_recording,
+)
+from recorder.pipeline import Pipeline, Ring
+from recorder.routing import layout, settle
+from recorder.rows import Put, compile_put, refused
+from recorder.schema import FLAGS, ROW, StepSpace, compare, create, declare
+from recorder.shard import Origin
+from recorder.staging import Staging
+from recorder.storages.base import Storage
+from recorder.storages.dict import DictStorage
+from recorder.structure import Node
+
+Existing = Literal["append", "refuse", "replace"]
+
+
+_open: set[RecordingWriter] = set()
+
+
+@atexit.register
+def _close_all() -> None:
+    """Commit at the end of the interpreter what nobody closed."""
+    for writer in list(_open):
+        writer.close("exit")
+
+
+class RecordingWriter:
+    """Adds episodes to the recording in a folder.
+
+    ```python
+    with RecordingWriter("runs/robot", StepSpace(observation_space, action_space)) as writer:
+        writer.begin(seed=3)
+        writer.append({"observation": observation})
+        writer.append({"observation": observation, "action": action, "reward": 0.0, "terminated": False, ...})
+        writer.commit(success=True)
+    ```
+
+    With a `StepSpace` an episode has T+1 rows of moments and T of transitions, and the first row has no transition.
+    With any other space, also a single Box, a row is one value of the space, and an episode has N of them.
+    """
+
+    def __init__(
+        self,
+        path: Path | str,
+        space: StepSpace | Space[Any],
+        *,
+        storage: Storage | None = None,
+        metadata: Mapping[str, Mapping[str, JSON]] | None = None,
+        exclude: Sequence[str] = (),
+        existing: Existing = "append",
+        keep_if: Callable[[Episode], object] | None = None,
+        options: CommitOptions | None = None,
+        origin: Origin | None = None,
+    ) -> None:
+        """Prepare to record into `path`; nothing is on disk before the first whole row.
+
+        Args:
+            path: the folder of the recording, new or to be appended to.
+            space: what a row is.
+            storage: which storage keeps which leaf, from `layout(...)`, or one storage for all leaves; by default
+                that of the recording appended to, else the default layout.
+            metadata: metadata of leaves and spaces by path, merged over what the spaces carry.
+            exclude: globs of leaf paths that are not recorded, such as `info/debug*`.
+            existing: what to do when the folder holds a recording: append if it matches, refuse, or replace it.
+            keep_if: called with each finished episode; a false result puts it aside.
+            options: when and how finished episodes reach the disk.
+            origin: the environment that rows come from, and what is said of all episodes.
+
+        Raises:
+            MismatchError: the recording in the folder differs; the message lists how.
+            ExistsError: the folder holds a recording, or files that are none, and may not be used.
+            LayoutError: a storage cannot keep a leaf as promised.
+            WriteError: the folder cannot be written.
+        """
+        self.path = Path(path)
+        self.options = options or CommitOptions()
+        self.origin = origin or Origin()
+        self.excluded = excluder(exclude)
+        self._keep_if = keep_if
+        self._storage = storage
+        self._metadata = dict(metadata or {})
+        self._space = annotated(space, metadata or {})
+        self.schema = declare(self._space, self.excluded)
+        self._settled = {"reward", "terminated", "truncated", "time"}
+        self._undecided = {"observation", "render"}
+        self._closed = False
+        self._renew()
+        self._meet(existing)
+
+    def _renew(self) -> None:
+        """Begin as a new writer: at first, and in a forked child."""
+        self.writer = secrets.token_hex(6)
+        self.ring = Ring(list(self.schema.leaves.values()))
+        self.pipeline: Pipeline | None = None
+        self._committer: Committer | None = None
+        self._note: EpisodeNote | None = None
+        self._episodes = 0
+        self._first = 0
+        self._began = 0.0
+        self._first_info: Mapping[str, Any] | None = None
+        self._compiled: dict[tuple[str, ...], Put] = {}
+        self._pid = os.getpid()
+
+    def _meet(self, existing: Existing) -> None:
+        """Look at what is in the folder, and take over the schema of a recording that matches."""
+        if existing not in get_args(Existing):
+            raise ValueError(f"existing={existing!r} is none of {get_args(Existing)}")
+        if existing == "replace":
+            replace_recording(self.path)
+        theirs = existing_schema(self.path)
+        if theirs is not None and existing == "refuse":
+            raise ExistsError(f"{self.path} holds a recording already; pass existing='append' or record elsewhere")
+        if theirs is not None and isinstance(self._space, StepSpace) and self._space.render is True:
+            self._declare(replace(self._space, render=theirs.spaces.get("render", True)))
+        ours = replace(self.schema, storage=self._layout())
+        if theirs is not None:
+            compare(self.path, theirs, ours, storage=self._storage is not None)
+            ours = replace(ours, leaves=theirs.leaves, storage=theirs.storage)
+            self._settled, self._undecided = set(ours.nodes), set()
+        ours.storage.check(list(ours.leaves.values()))
+        check_writable(self.path)
+        self.schema = ours
+        self.ring = Ring(list(ours.leaves.values()))
+
+    def _declare(self, space: StepSpace) -> None:
+        self._space = space
+        self.schema = declare(space, self.excluded)
+
+    def _layout(self) -> DictStorage:
+        """Return which storage keeps which declared leaf."""
+        leaves = list(self.schema.leaves.values())
+        if self._storage is None:
+            return layout(leaves)
+        if not isinstance(self._storage, DictStorage):
+            return DictStorage({}, self._storage)
+        ours = [leaf for leaf in leaves if leaf.path.split("/")[0] in ("render", "extra")]
+        unnamed = [leaf for leaf in ours if leaf.path not in self._storage.storages]
+        routed = layout(unnamed, default=self._storage.default).storages
+        return replace(self._storage, storages={**routed, **self._storage.storages})
+
+    @property
+    def storage(self) -> DictStorage:
+        """Which storage keeps which leaf."""
+        return self.schema.storage
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The leaves of a row, with the dtypes that are known by now."""
+        return list(self.schema.leaves.values())
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called and came to its end."""
+        return self._closed
+
+    @property
+    def tally(self) -> Tally:
+        """What this writer has committed so far."""
+        return self._committer.tally if self._committer is not None else Tally()
+
+    # Episodes.
+
+    @property
+    def episode_id(self) -> str | None:
+        """The id of the running episode, or None between episodes."""
+        return self._note.id if self._note is not None else None
+
+    @property
+    def note(self) -> EpisodeNote:
+        """What is known of the running episode.
+
+        Raises:
+            EpisodeError: no episode is running.
+        """
+        if self._note is None:
+            raise EpisodeError("no episode is open: call begin() (or reset()) first")
+        return self._note
+
+    def begin(
+        self,
+        *,
+        seed: int | None = None,
+        options: Mapping[str, JSON] | None = None,
+        generator: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Open an episode and return its id.
+
+        Raises:
+            EpisodeError: another episode is open.
+            ClosedError: the writer is closed.
+            WriteError: work in the background failed since the last call.
+        """
+        self.check()
+        if self._note is not None:
+            raise EpisodeError(f"episode {self._note.id} is still open: commit() or discard() it first")
+        number = self._episodes
+        note = EpisodeNote(number, f"{self.writer}-{number:06d}", seed, options, generator, time.time())
+        if self.pipeline is None:
+            self.ring.head = 0
+            self._settled -= self._undecided
+        else:
+            self._announce(note)
+        self._episodes += 1
+        self._first = self.ring.head
+        self._first_info = None
+        self._began = time.perf_counter()
+        self._note = note
+        return note.id
+
+    def _announce(self, note: EpisodeNote, position: int | None = None) -> None:
+        assert self.pipeline is not None and self._committer is not None
+        self.pipeline.event(note.number, partial(self._committer.begin, note), position)
+
+    def append(self, row: Any) -> None:
+        """Add a row to the open episode.
+
+        In a recording of episodes a row is a mapping: `observation` (and `time` in seconds since `begin`, else now)
+        for the first, and also `action`, `reward`, `terminated`, `truncated` and `extra` for the others; `info` may
+        come with each. Else it is one value of the space.
+
+        Raises:
+            RowError: the row does not fit; nothing of it was recorded, and the episode goes on.
+        """
+        note = self.note
+        values = {ROW: row} if self.schema.rows == "single" else self._step_values(row)
+        info = values.pop("info", None)
+        self.prepare(values)
+        try:
+            self.put(values, info)
+        except RowError as error:
+            call = self.calls
+            note.refused.append(call)
+            raise refused(error, call) from error
+
+    def put(self, values: Mapping[str, Any], info: Mapping[str, Any] | None) -> None:
+        """Put one whole row, by name of its structures, and make it count."""
+        if self.ring.head >= self.ring.limit:
+            self.boundary()
+        put = self.compile(tuple(values))
+        put.slow(self.ring.head & self.ring.mask, *values.values())
+        if info:
+            self.info(info)
+        self.ring.head += 1
+
+    def _step_values(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parts of a row of an episode in a fixed order; row 0 has no transition."""
+        if not isinstance(row, Mapping):
+            raise RowError(f"a row is a mapping with 'observation', 'action', …, got {type(row).__name__}")
+        first = self.ring.head == self._first
+        names = [name for name in self.schema.nodes if not first or name in MOMENT_NAMES]
+        values = {"time": time.perf_counter() - self._began, **row}
+        if missing := [name for name in names if name not in values]:
+            raise RowError(f"a row lacks {missing}; {'the first row' if first else 'a row'} has {names}")
+        if unknown := [name for name in values if name not in names and name not in ("info", "time")]:
+            raise RowError(f"a row has {unknown}, which it cannot have; {'the first' if first else 'a'} row has {names}")
+        return {name: values[name] for name in names} | ({"info": row["info"]} if row.get("info") else {})
+
+    @property
+    def steps(self) -> int:
+        """How many steps (or rows, where a recording is no series of steps) the open episode has."""
+        return self.ring.head - self._first - (self.schema.rows == "episode")
+
+    @property
+    def calls(self) -> int:
+        """The number of the next step, counting those that were refused."""
+        return self.steps + len(self.note.refused) + 1
+
+    def label(self, **labels: JSON) -> None:
+        """Add labels to the open episode: anything JSON.
+
+        Raises:
+            EpisodeError: no episode is open.
+            ValueError: a label is not JSON.
+        """
+        self.note.labels.update(plain_json(labels, "labels"))
+
+    def commit(self, **labels: JSON) -> None:
+        """End the open episode and keep it; it is on disk within `flush_every` seconds, or after `flush()`."""
+        self.label(**labels)
+        self.finish("ended")
+
+    def discard(self, reason: str = "discarded") -> None:
+        """End the open episode and put it aside: nothing of it is in the data."""
+        self.note.labels.setdefault("reason", reason)
+        self.finish("ended", reason)
+
+    def finish(self, end: str, reason: str = "") -> None:
+        """End the open episode for one of the reasons that the format names; with a `reason` it is put aside."""
+        note = self.note
+        note.end = note.end or end
+        if self.pipeline is not None and self._committer is not None:
+            self.pipeline.event(None, partial(self._committer.end, note, reason))
+        self._note = None
+        if self.pipeline is not None and self.options.flush_every == 0:
+            self.pipeline.flush()
+
+    # What the Recorder does inline, for speed.
+
+    def prepare(self, values: Mapping[str, Any]) -> None:
+        """Let the first values of some structures decide their dtypes; open the recording when all are decided.
+
+        Raises:
+            RowError: a value does not fit; it decides nothing.
+            LayoutError: a storage cannot keep what a leaf turned out to be.
+            MismatchError: another process made a different recording in the folder in the meantime.
+        """
+        fresh = {name: value for name, value in values.items() if name not in self._settled}
+        if fresh or self.pipeline is None:
+            self._settle(fresh)
+            if self._settled >= set(self.schema.nodes):
+                self._open()
+
+    def _settle(self, values: Mapping[str, Any]) -> None:
+        found: dict[str, Leaf] = {}
+        first_rows: dict[str, np.ndarray[Any, Any]] = {}
+        for name, value in values.items():
+            for leaf, part in first_values(self.schema.nodes[name], value):
+                found[leaf.path] = leaf
+                if leaf.fixed:
+                    first_rows[leaf.path] = leaf.fit(part)
+        leaves = {**self.schema.leaves, **found}
+        self.schema = replace(self.schema, leaves=leaves, storage=settle(self.storage, list(leaves.values()), first_rows))
+        for leaf in found.values():
+            self.ring.set_leaf(leaf)
+        self._settled.update(values)
+        self._compiled.clear()
+
+    def declare_render(self, frame: Any) -> None:
+        """Let the first rendered frame decide the space of all."""
+        if isinstance(self._space, StepSpace) and self._space.render is True:
+            picture = np.asarray(frame)
+            space = Box(0, 255, picture.shape, np.uint8) if picture.dtype == np.uint8 else Box(-np.inf, np.inf, picture.shape)
+            self._declare(replace(self._space, render=space))
+            self.schema = replace(self.schema, storage=self._layout())
+            self.schema.storage.check(list(self.schema.leaves.values()))
+            self.ring = Ring(list(self.schema.leaves.values()))
+
+    def _open(self) -> None:
+        """Make the recording, start the worker, and hand it the episode that is open."""
+        self.schema.storage.check(self.leaves)
+        create(self.path, self.schema)
+        staging = Staging(self.path, self.writer)
+        judge = None if self._keep_if is None else self._judge
+        self._committer = Committer(
+            self.path, self.storage, self.leaves, self.origin, self.options, staging, judge
+        )
+        _open.add(self)
+        self.pipeline = Pipeline(self.ring, self._committer, lru_cache(4096)(lambda path: not self.excluded(path)))
+        if self._note is not None:
+            self._announce(self._note, self._first)
+        if self._first_info is not None:
+            self.pipeline.info(self._first_info, self._first)
+        self.pipeline.start()
+
+    def _judge(self, note: EpisodeNote, columns: Mapping[str, Column]) -> str | None:
+        """Ask `keep_if` whether an episode is to be kept."""
+        assert self._keep_if is not None
+        return None if self._keep_if(Episode(self.schema, note, columns)) else "keep_if"
+
+    def compile(self, names: tuple[str, ...]) -> Put:
+        """Return what puts one value of each named structure into a slot of the ring."""
+        if names not in self._compiled:
+            nodes = {name: self.schema.nodes[name] for name in names}
+            self._compiled[names] = compile_put(nodes, self.ring.leaves, self.ring.slots)
+        return self._compiled[names]
+
+    def info(self, info: Mapping[str, Any]) -> None:
+        """Keep a copy of the info of the row that is about to be complete."""
+        copy = snapshot(info)
+        if self.pipeline is not None:
+            self.pipeline.info(copy)
+        else:
+            self._first_info = copy
+
+    def boundary(self) -> None:
+        """Wait for room in the ring, and raise what went wrong in the background."""
+        if self.pipeline is not None:
+            self.pipeline.boundary()
+
+    def check(self) -> None:
+        """Raise what went wrong in the background, or if the writer is closed; begin anew in a forked child."""
+        if self._closed:
+            raise ClosedError(f"this writer of {self.path} is closed")
+        if os.getpid() != self._pid:
+            self._renew()
+        if self.pipeline is not None:
+            self.pipeline.check()
+
+    def flush(self) -> None:
+        """Return when all finished episodes are committed and the rows of the open one survive a kill."""
+        if self.pipeline is not None and os.getpid() == self._pid:
+            self.pipeline.flush()
+
+    def close(self, end: str = "closed") -> None:
+        """Commit everything, the open episode too, and end the worker; may be called again, also after an interrupt."""
+        if self._closed:
+            return
+        if os.getpid() == self._pid:
+            if self._note is not None:
+                self.finish(end)
+            if self.pipeline is not None:
+                self.pipeline.close()
+        self._closed = True
+        _open.discard(self)
+
+    def __enter__(self) -> RecordingWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close(end_for(kind))
+
+
+def first_values(node: Node, value: Any) -> Iterable[tuple[Leaf, Any]]:
+    """Yield the leaves of a structure, with the dtypes that its first value decides, and their values."""
+    for leaf, part in zip(node.leaves, node.flatten(value), strict=True):
+        decided = leaf if leaf.path in FLAGS else leaf.of(part)
+        decided.fit(part)
+        yield decided, part
