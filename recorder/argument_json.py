@@ -3,7 +3,7 @@
 JSON stands for itself. What JSON has not is an object with one key that says what it is:
 
     {"tuple": [...]}    {"float": "inf"}    {"integer": "9223372036854775807"}
-    {"array": {"dtype": "float32", "shape": [2], "data": [0.0, 1.0]}}    {"scalar": {"dtype": ..., "data": ...}}
+    {"array": {"dtype": "float32", "shape": [2], "data": [0.0, 1.0]}}    {"scalar": {"dtype": ..., "data": 1}}
     {"dtype": "float32"}    {"type": "float32"}: NumPy's own type of that name    {"space": {...}}
     {"dict": [[key, value], ...]} where keys are no strings, or where the only key is one of these
     {"callable": "module:name"}    {"object": "its repr"}
@@ -45,7 +45,8 @@ from recorder.space_data import MOST_ELEMENTS
 _REPR = reprlib.Repr()
 _REPR.maxother = 500
 _SCALAR_TYPES = {dtype.type: name for name, dtype in DTYPES.items() if dtype.isnative}
-_TAGS = frozenset("tuple dict float integer array scalar dtype type space callable object".split())
+_REBUILT = {"tuple", "dict", "float", "integer", "array", "scalar", "dtype", "type", "space"}
+_TAGS = _REBUILT | {"callable", "object"}
 
 Digits = Annotated[str, msgspec.Meta(pattern=r"^-?[0-9]{1,4000}\Z")]
 Special = Literal["inf", "-inf", "nan"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recorder.errors import SpaceError
 
-_NATIVE = [np.dtype(code) for code in "?bhilqBHILQefd"]
+_NATIVE = [np.dtype(np.dtype(code).name) for code in "?bhilqBHILQefd"]
 _SWAPPED = [dtype.newbyteorder() for dtype in _NATIVE if dtype.itemsize > 1]
 
 DTYPES = {dtype.name: dtype for dtype in _NATIVE} | {dtype.str: dtype for dtype in _SWAPPED}
@@ -68,7 +68,7 @@ def numbers_from_json(data: Numbers, shape: Shape, dtype: np.dtype[Any]) -> NDAr
 
 def _float(value: Number, dtype: np.dtype[Any]) -> float:
     number = float(value)
-    if math.isfinite(number) and abs(number) > np.finfo(dtype).max:
+    if math.isfinite(number) and abs(number) > float(np.finfo(dtype).max):
         raise ValueError(f"{number} is beyond {dtype}")
     return number
 

@@ -1,6 +1,6 @@
 """The `EnvSpec` of an environment as strict JSON, and back.
 
-The fields are those of Gymnasium's `EnvSpec` and `WrapperSpec`; arguments are those of `recorder.argument_json`.
+The fields are those of Gymnasium's `EnvSpec` and `WrapperSpec`, the arguments as in `recorder.argument_json`.
 Callables are kept by name, `{"callable": "module:name"}`, other objects by their `repr`, and neither can be
 rebuilt: a file is never a reason to import or to run anything. An entry point stays text, which Gymnasium
 imports when the user calls `gymnasium.make`.
@@ -9,7 +9,6 @@ imports when the user calls `gymnasium.make`.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -90,7 +89,7 @@ def spec_from_json(data: JSON, *, skip_unrebuildable: bool = False) -> EnvSpec:
     """
     parsed = _parse(data)
     if skip_unrebuildable:
-        kept = [wrapper for wrapper in parsed.additional_wrappers if not any(_in_wrapper(wrapper))]
+        kept = [wrapper for wrapper in parsed.additional_wrappers if not _in_wrapper(wrapper)]
         vector = parsed.vector_entry_point if isinstance(parsed.vector_entry_point, str) else None
         parsed = msgspec.structs.replace(parsed, additional_wrappers=kept, vector_entry_point=vector)
     if problems := "; ".join(_problems(parsed)):
@@ -122,28 +121,25 @@ def _parse(data: JSON) -> EnvSpecData:
 
 
 def _problems(spec: EnvSpecData) -> list[str]:
-    entry_points = [
-        name
-        for name in ("entry_point", "vector_entry_point")
-        if isinstance(getattr(spec, name), CallableData)
+    points = {"entry_point": spec.entry_point, "vector_entry_point": spec.vector_entry_point}
+    return [
+        *(name for name, point in points.items() if isinstance(point, CallableData)),
+        *(f"argument {path}" for path in _in_arguments(spec.kwargs)),
+        *(problem for wrapper in spec.additional_wrappers for problem in _in_wrapper(wrapper)),
     ]
+
+
+def _in_wrapper(wrapper: WrapperSpecData) -> list[str]:
+    if wrapper.kwargs is None:
+        return [f"wrapper {wrapper.name}: all arguments, it is no RecordConstructorArgs"]
+    return [f"wrapper {wrapper.name}: {path}" for path in _in_arguments(wrapper.kwargs)]
+
+
+def _in_arguments(arguments: dict[str, JSON]) -> list[str]:
     try:
-        wrappers = [problem for wrapper in spec.additional_wrappers for problem in _in_wrapper(wrapper)]
-        return [*entry_points, *(f"argument {path}" for path in _in_arguments(spec.kwargs)), *wrappers]
+        return [path for name, value in arguments.items() for path in in_argument(value, name)]
     except RecursionError as error:
         raise FormatError(f"not a spec of an environment: {error}") from error
-
-
-def _in_wrapper(wrapper: WrapperSpecData) -> Iterator[str]:
-    if wrapper.kwargs is None:
-        yield f"wrapper {wrapper.name}: all arguments, it is no RecordConstructorArgs"
-    else:
-        yield from (f"wrapper {wrapper.name}: {path}" for path in _in_arguments(wrapper.kwargs))
-
-
-def _in_arguments(arguments: dict[str, JSON]) -> Iterator[str]:
-    for name, value in arguments.items():
-        yield from in_argument(value, name)
 
 
 def _build(data: EnvSpecData) -> EnvSpec:

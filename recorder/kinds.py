@@ -66,6 +66,9 @@ _STATELESS = RESERVED_NAMES - {"observation", "state"}
 Bounds = tuple[float, float] | None
 """The lowest and highest value, where all elements have the same."""
 
+_TRUTH: Bounds = (0, 1)
+_BYTE: Bounds = (0, 255)
+
 
 class Kind(NamedTuple):
     """A kind, and a short reason for it that the plan shows."""
@@ -113,7 +116,7 @@ def _(space: spaces.Box, path: str) -> Kind:
 @_infer.register(spaces.MultiBinary)
 def _(space: Space[Any], path: str) -> Kind:
     binary = isinstance(space, spaces.MultiBinary)
-    return _array(_described(space), space, path, (0, 1) if binary else None)
+    return _array(_described(space), space, path, _TRUTH if binary else None)
 
 
 def _described(space: Space[Any], bounds: str = "") -> str:
@@ -139,13 +142,13 @@ def _is_picture(shape: tuple[int, ...]) -> bool:
 
 
 def _picture(shown: str, single: bool, dtype: np.dtype[Any], bounds: Bounds) -> Kind:
-    if dtype.kind == "b" or (dtype.kind in "iu" and bounds == (0, 1)):
+    if dtype.kind == "b" or (dtype.kind in "iu" and bounds == _TRUTH):
         return Kind("mask", f"{shown}: true or false")
-    if dtype == np.uint8 and bounds == (0, 255):
+    if dtype.name == "uint8" and bounds == _BYTE:
         return Kind("image", f"{shown}: {'a grey' if single else 'an RGB'} picture")
-    if dtype == np.uint8:
+    if dtype.name == "uint8":
         return Kind("segmentation", f"{shown}, not the 0 to 255 of a picture: labels")
-    if dtype == np.uint16 and single:
+    if dtype.name == "uint16" and single:
         return Kind("depth", f"{shown}: a depth picture")
     return Kind("other", f"{shown}: no known meaning")
 

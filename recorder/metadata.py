@@ -16,7 +16,6 @@ from gymnasium.spaces import Space
 from gymnasium.vector import SyncVectorEnv, VectorEnv, VectorWrapper
 
 from recorder.errors import MetadataError
-from recorder.kinds import infer as infer
 from recorder.leaf import JSON, encode_keys, join
 
 AnySpace = Space[Any]
@@ -208,7 +207,7 @@ def _carrying(space: AnySpace, names: list[str], metadata: Metadata) -> AnySpace
     return space
 
 
-def find(space: AnySpace, **criteria: JSON) -> list[str]:
+def find(space: AnySpace, /, **criteria: JSON) -> list[str]:
     """Return the paths of leaves whose metadata say all of this: `find(space, kind="image", fps=30)`."""
     wanted = json_copy(criteria).items()
     return [path for path, inner in leaf_spaces(space).items() if wanted <= metadata_of(inner, path).items()]

@@ -19,7 +19,7 @@ import numpy as np
 
 from recorder.columns import Rows, ragged
 from recorder.errors import ClosedError, RecorderError, WriteError
-from recorder.infos import flatten, size, sparse_columns
+from recorder.infos import flatten, size, sparse_columns, unkept
 from recorder.leaf import Leaf, text_array
 from recorder.rows import Slots
 from recorder.storages.base import Run
@@ -97,6 +97,7 @@ class Pipeline:
     def __init__(self, ring: Ring, sink: Sink, keep_info: Callable[[str], bool]) -> None:
         self.ring = ring
         self.waited = 0.0
+        self.unkept: dict[str, str] = {}
         self._sink = sink
         self._keep_info = keep_info
         self._events: deque[tuple[int, int | None, Event]] = deque()
@@ -278,6 +279,9 @@ class Pipeline:
             position, info, weight = self._infos.popleft()
             self._info_bytes[1] += weight
             flat = {path: value for path, value in flatten(info).items() if self._keep_info(path)}
+            for path, kind in unkept(flat).items():
+                self.unkept[path] = kind
+                del flat[path]
             if position >= start:
                 infos[position - start] = flat
         return sparse_columns(list(infos.items()), stop - start) if infos else {}

@@ -5,50 +5,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
-from fnmatch import fnmatchcase
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector import VectorEnv
 
 from recorder.columns import Array
-from recorder.errors import LayoutError
-from recorder.kinds import KINDS, NATURAL_SIDE, few_values, natural
-from recorder.leaf import JSON_TEXT, Leaf
-from recorder.metadata import AnyEnv, AnySpace, did_you_mean
-from recorder.schema import StepSpace, declare
+from recorder.errors import LayoutError, RowError
+from recorder.kinds import few_values
+from recorder.leaf import Leaf
+from recorder.metadata import AnyEnv, AnySpace, Given, did_you_mean, dropped
+from recorder.opening import annotated
+from recorder.planning import Frames, Plan, joined_rows, make_plan
+from recorder.rules import Rules, Wish, default_wishes, describe, route, unable, with_rate
+from recorder.schema import ROW, StepSpace, declare
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
 from recorder.storages.hdf5 import HDF5Storage
-from recorder.storages.video import VideoStorage
-from recorder.storages.zarr import ZarrStorage
 
 Subject = AnyEnv | StepSpace | AnySpace | Sequence[Leaf]
 """What has leaves: an environment, what its steps bring, a space of single rows, or the leaves themselves."""
-
-ARRAY_BYTES = 4096
-"""Rows of smaller arrays are kept in the table."""
-
-INFO = Leaf("info", (), JSON_TEXT, sparse=True)
-"""A key of `info` as the default storage of episodes must be able to keep it."""
-
-
-class Wish(NamedTuple):
-    """A storage that a rule wants for a leaf, and the reason."""
-
-    storage: Storage
-    reason: str
-
-
-class Route(NamedTuple):
-    """The storage that keeps a leaf, the reason, and whether another one was wanted."""
-
-    storage: Storage
-    reason: str
-    fallen: bool
 
 
 def layout(
@@ -58,29 +38,34 @@ def layout(
     kinds: Mapping[str, Storage | None] | None = None,
     default: Storage | None = None,
     options: Mapping[str, Mapping[str, Any]] | None = None,
+    fps: float | None = None,
 ) -> DictStorage:
     """Return which storage keeps which leaf.
 
-    An exact key comes before a longer glob, that before a shorter one, that before a kind, that before the rules
-    for what a leaf is. None as a storage means `default`.
+    An exact key comes before a longer glob, that before a shorter one, that before a kind, that before the
+    rules for what a leaf is. None as a storage means `default`.
 
     Args:
-        of: an environment, whose leaves are `observation/…`, `action/…`, `reward`, `terminated`, `truncated` and
-            `time`; a space, whose leaves have the keys of the space; or leaves.
+        of: an environment, whose leaves are `observation/…`, `action/…`, `reward`, `terminated`, `truncated`
+            and `time`; a space, whose leaves have the keys of the space; or leaves.
         keys: storages by leaf path or by glob; `*` crosses `/`.
         kinds: storages by kind. One that cannot keep a leaf exactly leaves it to `default`.
         default: keeps what no rule sends elsewhere, and every key of `info`; `HDF5Storage()` if not given.
-        options: single options by kind, glob or leaf path, the later ones stronger, over those of the storage that
-            is chosen: `{"image": {"fps": 30}}`. A kind or a glob passes over storages without the option.
+        options: single options by kind, glob or leaf path, later ones stronger, over those of the storage
+            that is chosen: `{"image": {"crf": 18}}`. A kind or glob passes over storages without the option.
+        fps: frames a second of videos whose storage and metadata do not say it; `render_fps` of the
+            environment if not given.
 
     Raises:
-        LayoutError: a key, kind or option is unknown; or a storage that was named for a key, or the default, cannot
-            keep a leaf exactly. Only leaves of kind `image` may be coded with loss.
+        LayoutError: a key, kind or option is unknown; or a storage that was named for a key, or the default,
+            cannot keep a leaf exactly. Only leaves of kind `image` may be coded with loss.
     """
     leaves = leaves_of(of)
-    rules = Rules(keys or {}, kinds or {}, default or HDF5Storage(), options or {}, {leaf.path for leaf in leaves})
+    paths = {leaf.path for leaf in leaves}
+    rules = Rules(keys or {}, kinds or {}, default or HDF5Storage(), options or {}, paths)
     rules.check(leaves)
-    routes = {leaf.path: route(leaf, rules.wishes(leaf)) for leaf in leaves}
+    rate = render_fps(of) if fps is None else fps
+    routes = {leaf.path: with_rate(leaf, route(leaf, rules.wishes(leaf)), rate) for leaf in leaves}
     return DictStorage(
         {path: routed.storage for path, routed in routes.items() if routed.storage != rules.default},
         rules.default,
@@ -90,10 +75,10 @@ def layout(
     )
 
 
-def extend(storage: DictStorage, leaves: Sequence[Leaf]) -> DictStorage:
+def extend(storage: DictStorage, leaves: Sequence[Leaf], fps: float | None = None) -> DictStorage:
     """Return `storage` with those of `leaves` that it says nothing of, kept as they are by default."""
     known = storage.storages.keys() | storage.reasons.keys()
-    added = layout([leaf for leaf in leaves if leaf.path not in known], default=storage.default)
+    added = layout([leaf for leaf in leaves if leaf.path not in known], default=storage.default, fps=fps)
     by_hand = frozenset() if storage.reasons else frozenset(storage.storages)
     return replace(
         storage,
@@ -107,14 +92,15 @@ def extend(storage: DictStorage, leaves: Sequence[Leaf]) -> DictStorage:
 def settle(storage: DictStorage, leaves: Sequence[Leaf], first_rows: Mapping[str, Array]) -> DictStorage:
     """Return the storage of a recording after its first row, which decided the dtypes of `leaves`.
 
-    A leaf that `layout` gave to a lossy storage on its own moves to an exact one if its first row, a uint8 picture,
-    has few values. A leaf whose storage cannot keep its new dtype moves as well. Nothing moves from exact to lossy,
-    and nothing that was named by its user moves.
+    A leaf that `layout` gave to a lossy storage on its own moves to an exact one if its first row, a uint8
+    picture, has few values. A leaf whose storage cannot keep its new dtype moves as well. Nothing moves from
+    exact to lossy, and nothing that was named by its user moves.
 
     Raises:
-        LayoutError: a storage that was named cannot keep what its leaf turned out to be, or the default cannot.
+        LayoutError: a storage that was named, or the default, cannot keep what its leaf turned out to be.
     """
-    moved = {leaf.path: route(leaf, wishes) for leaf in leaves if (wishes := _moves(storage, leaf, first_rows))}
+    wishes = {leaf: _moves(storage, leaf, first_rows.get(leaf.path)) for leaf in leaves}
+    moved = {leaf.path: route(leaf, wanted) for leaf, wanted in wishes.items() if wanted}
     if not moved:
         return storage
     kept = {path: own for path, own in storage.storages.items() if path not in moved}
@@ -127,7 +113,7 @@ def settle(storage: DictStorage, leaves: Sequence[Leaf], first_rows: Mapping[str
     )
 
 
-def _moves(storage: DictStorage, leaf: Leaf, first_rows: Mapping[str, Array]) -> list[Wish]:
+def _moves(storage: DictStorage, leaf: Leaf, first: Array | None) -> list[Wish]:
     """Return the storages that a leaf is to move to, best first; none if it stays."""
     current = storage.of(leaf)
     by_hand = leaf.path in storage.named or not storage.reasons
@@ -135,7 +121,7 @@ def _moves(storage: DictStorage, leaf: Leaf, first_rows: Mapping[str, Array]) ->
         if by_hand:
             raise LayoutError(f"{describe(current)} was named, and after the first row {fault}")
         fault = f"after the first row {fault}"
-    elif not (by_hand or current.exact(leaf)) and _drawn(first_rows.get(leaf.path)):
+    elif not (by_hand or current.exact(leaf)) and _drawn(first):
         fault = "the first frame has few colours, as drawings and labels do"
     else:
         return []
@@ -148,166 +134,114 @@ def _drawn(frame: Array | None) -> bool:
 
 
 def leaves_of(of: Subject) -> list[Leaf]:
-    """Return the leaves of what has leaves; of a vector environment, those of one of its environments."""
+    """Return the leaves of what has leaves."""
+    space = space_of(of)
+    return list(declare(space).leaves.values()) if isinstance(space, StepSpace | Space) else list(space)
+
+
+def space_of(of: Subject) -> StepSpace | AnySpace | Sequence[Leaf]:
+    """Return what the steps of an environment bring; of a vector environment, of one of those in it."""
     match of:
         case gym.Env():
-            return leaves_of(StepSpace(of.observation_space, of.action_space))
+            return StepSpace(of.observation_space, of.action_space)
         case VectorEnv():
-            return leaves_of(StepSpace(of.single_observation_space, of.single_action_space))
-        case StepSpace() | Space():
-            return list(declare(of).leaves.values())
-    return list(of)
+            return StepSpace(of.single_observation_space, of.single_action_space)
+    return of
 
 
-@dataclass(frozen=True)
-class Rules:
-    """What the caller of `layout` wants, and the paths that there are."""
-
-    keys: Mapping[str, Storage | None]
-    kinds: Mapping[str, Storage | None]
-    default: Storage
-    options: Mapping[str, Mapping[str, Any]]
-    paths: Iterable[str]
-
-    def wishes(self, leaf: Leaf) -> list[Wish]:
-        """Return the storages wanted for a leaf with the options given for it, best first."""
-        options = self._options(leaf)
-        return [Wish(with_options(storage, options), reason) for storage, reason in self._wishes(leaf)]
-
-    def _wishes(self, leaf: Leaf) -> list[Wish]:
-        if matching := self._matching(self.keys, leaf):
-            return [Wish(self.keys[matching[-1]] or self.default, f"key {matching[-1]!r}")]
-        if leaf.kind in self.kinds:
-            named = Wish(self.kinds[leaf.kind] or self.default, f"kind {leaf.kind!r}")
-            return [named, Wish(self.default, "kept in the default")]
-        return default_wishes(leaf, self.default)
-
-    def name(self, leaf: Leaf) -> bool:
-        """Return whether the caller named a storage for a leaf, by key or kind."""
-        return leaf.kind in self.kinds or bool(self._matching(self.keys, leaf))
-
-    def _options(self, leaf: Leaf) -> dict[str, Any]:
-        by_kind = {} if leaf.kind in self.paths else self.options.get(leaf.kind, {})
-        by_key = [self.options[key] for key in self._matching(self.options, leaf)]
-        return {name: value for given in (by_kind, *by_key) for name, value in given.items()}
-
-    def _matching(self, keys: Iterable[str], leaf: Leaf) -> list[str]:
-        """Return those of `keys` that match a leaf, the strongest last; of two equal globs that is the first."""
-        matching = [key for key in reversed(list(keys)) if self._matches(key, leaf.path)]
-        return sorted(matching, key=lambda key: (key == leaf.path, len(key)))
-
-    def _matches(self, key: str, path: str) -> bool:
-        return key == path or (key not in self.paths and fnmatchcase(path, key))
-
-    def check(self, leaves: Sequence[Leaf]) -> None:
-        """Raise `LayoutError` if a key, kind, option or storage is none, or the default cannot keep `info`."""
-        kinds = {*KINDS, *(leaf.kind for leaf in leaves)}
-        for key in self.keys:
-            self._check_key(key, "")
-        for kind in self.kinds:
-            if kind not in kinds:
-                raise LayoutError(f"no kind {kind!r}{did_you_mean(kind, kinds)}; the kinds are {sorted(kinds)}")
-        for name, storage in [*self.keys.items(), *self.kinds.items(), ("default", self.default)]:
-            if not isinstance(storage, Storage | None):
-                raise LayoutError(f"{name!r} is given a storage such as HDF5Storage(), or None, not {storage!r:.80}")
-        for name, given in self.options.items():
-            if name not in kinds:
-                self._check_key(name, f", and no such kind{did_you_mean(name, kinds)}; the kinds are {sorted(kinds)}")
-            self._check_options(name, given, leaves)
-        if any(leaf.per == "moment" for leaf in leaves) and (fault := unable(self.default, INFO)):
-            raise LayoutError(f"{describe(self.default)} as default would keep the keys of info as well: {fault}")
-
-    def _check_key(self, key: str, more: str) -> None:
-        if any(self._matches(key, path) for path in self.paths):
-            return
-        inside = any(path.startswith(f"{key}/") for path in self.paths)
-        nearest = f", did you mean '{key}/*'?" if inside else did_you_mean(key, self.paths)
-        infos = "; keys of info are always kept in the default" if key.startswith("info") else ""
-        raise LayoutError(f"no leaf {key!r}{nearest}; the leaves are {sorted(self.paths)}{infos}{more}")
-
-    def _check_options(self, name: str, given: Mapping[str, Any], leaves: Sequence[Leaf]) -> None:
-        """Raise if an option fits none of the storages that are first wanted where `name` reaches."""
-        reached = [leaf for leaf in leaves if self._matches(name, leaf.path) or leaf.kind == name]
-        wanted = [self._wishes(leaf)[0].storage for leaf in reached]
-        known = {option for storage in wanted for option in option_names(storage)}
-        for option in given:
-            if wanted and option not in known:
-                kept = " and ".join(sorted({type(storage).__name__ for storage in wanted}))
-                nearest = did_you_mean(option, known)
-                raise LayoutError(f"{name!r}: {kept} has no option {option!r}{nearest}; it has {sorted(known)}")
+def render_fps(of: Subject) -> float | None:
+    """Return the frames a second that an environment says of its pictures."""
+    said = of.metadata.get("render_fps") if isinstance(of, gym.Env | VectorEnv) else None
+    return said if isinstance(said, int | float) and said > 0 else None
 
 
-def default_wishes(leaf: Leaf, default: Storage) -> list[Wish]:
-    """Return the storages for a leaf that nobody named one for, best first.
+def plan(
+    of: Subject,
+    *,
+    frames: Frames | None = None,
+    storage: Storage | None = None,
+    metadata: Given | None = None,
+    leaves: Sequence[Leaf] | None = None,
+) -> Plan:
+    """Return what a recording would keep how, why, and at what cost, without touching the environment.
 
-    Only a natural picture is wanted by a lossy storage, and where that cannot be had, by an exact one.
-    """
-    table = Wish(default, "kept in the default")
-    if natural(leaf):
-        lossy = Wish(VideoStorage(), f"a natural picture of {NATURAL_SIDE} a side and more, coded with loss")
-        return [lossy, Wish(ZarrStorage(), "coded without loss"), table]
-    if leaf.kind == "image" and leaf.fixed and leaf.dtype == "uint8" and leaf.shape[2:] in ((3,), (4,)):
-        small = min(leaf.shape[:2]) < NATURAL_SIDE
-        return [Wish(ZarrStorage(), f"{'a small picture' if small else 'a picture'}, coded without loss"), table]
-    if leaf.fixed and leaf.nbytes >= ARRAY_BYTES:
-        return [Wish(ZarrStorage(), f"an array of {ARRAY_BYTES >> 10} KiB and more"), table]
-    return [Wish(default, "the default")]
+    The cost is measured: each leaf is written for a moment into a temporary folder, with synthetic rows
+    unless `frames` are given.
 
-
-def route(leaf: Leaf, wishes: Sequence[Wish]) -> Route:
-    """Return the first storage that can keep a leaf.
+    Args:
+        of: an environment, the spaces of its steps, a space of single rows, or leaves.
+        frames: two or more values of the observation space, or rows `(n, *shape)` by leaf path. The first one
+            decides as the first row of a recording does.
+        storage: which storage keeps which leaf, from `layout(…)`, or one for all; else the default layout.
+        metadata: metadata of leaves by path, as for `Recorder`.
+        leaves: the leaves, where they are not just those of the spaces.
 
     Raises:
-        LayoutError: none of them can.
+        LayoutError: a storage cannot keep a leaf.
+        RowError: a frame does not fit, or there are less than two.
     """
-    faults: list[str] = []
-    for storage, reason in wishes:
-        fault = unable(storage, leaf)
-        if not fault:
-            return Route(storage, "; ".join([*faults, reason]), bool(faults))
-        faults.append(fault)
-    raise LayoutError(f"{wishes[-1].reason}, {describe(wishes[-1].storage)}: {faults[-1]}")
+    space = _annotated(of, metadata or {})
+    declared = leaves_of(space) if leaves is None else list(leaves)
+    columns = {} if frames is None else _columns(space, declared, frames)
+    decided = [leaf.of(columns[leaf.path][0]) if leaf.path in columns else leaf for leaf in declared]
+    given = {leaf.path: joined_rows(leaf, columns[leaf.path]) for leaf in decided if leaf.path in columns}
+    first_rows = {path: rows[0] for path, rows in given.items() if isinstance(rows, np.ndarray)}
+    settled = settle(_whole(storage, declared, render_fps(of)), decided, first_rows)
+    settled.check(decided)
+    return make_plan(settled, decided, given, _lost(of, metadata or {}))
 
 
-def unable(storage: Storage, leaf: Leaf) -> str:
-    """Return why a storage may not be given a leaf; nothing if it may.
-
-    It must keep it, and exactly, unless the leaf is a picture whose metadata do not forbid loss.
-    """
-    try:
-        storage.check([leaf])
-    except LayoutError as error:
-        return str(error)
-    said = [word for word in ("label", "lossless") if leaf.metadata.get(word)]
-    if storage.exact(leaf) or (leaf.kind == "image" and not said):
-        return ""
-    is_no_picture = f"its metadata say {said[0]}" if said else f"its kind is {leaf.kind!r}"
-    return f"{leaf.path!r} would lose by {describe(storage)}, and {is_no_picture}; keep it with ZarrStorage()"
+def _annotated(of: Subject, metadata: Given) -> StepSpace | AnySpace | Sequence[Leaf]:
+    space = space_of(of)
+    return annotated(space, metadata) if isinstance(space, StepSpace | Space) else space
 
 
-def with_options(storage: Storage, options: Mapping[str, Any]) -> Storage:
-    """Return `storage` with those of `options` that it has."""
-    known = option_names(storage)
-    return replace(storage, **{name: value for name, value in options.items() if name in known})
+def _whole(storage: Storage | None, leaves: Sequence[Leaf], fps: float | None) -> DictStorage:
+    """Return the storage for all leaves."""
+    match storage:
+        case None:
+            return layout(leaves, fps=fps)
+        case DictStorage():
+            return storage
+    return DictStorage({}, storage)
 
 
-def option_names(storage: Storage) -> list[str]:
-    """Return the names of the options of a storage."""
-    return [field.name for field in fields(storage)]
+def _columns(
+    space: StepSpace | AnySpace | Sequence[Leaf], leaves: Sequence[Leaf], frames: Frames
+) -> dict[str, Sequence[Any]]:
+    """Return given values by leaf path, two or more of each."""
+    paths = {leaf.path for leaf in leaves}
+    match frames:
+        case Mapping():
+            columns: dict[str, Any] = dict(frames)
+        case _:
+            columns = {path: values for path, values in _flattened(space, frames) if path in paths}
+    for path, values in columns.items():
+        if path not in paths:
+            nearest = did_you_mean(path, paths)
+            raise RowError(f"no leaf {path!r} to try{nearest}; the leaves are {sorted(paths)}")
+        if len(values) < 2:
+            raise RowError(f"a trial of {path!r} takes two frames or more, got {len(values)}")
+    return columns
 
 
-def describe(storage: Storage) -> str:
-    """Return what one would write to make `storage`.
+def _flattened(
+    space: StepSpace | AnySpace | Sequence[Leaf], frames: Sequence[Any]
+) -> Iterator[tuple[str, Sequence[Any]]]:
+    """Yield the values of each leaf in observations, or in single rows."""
+    if not isinstance(space, StepSpace | Space):
+        raise RowError(f"frames of leaves are rows by leaf path: {{{space[0].path!r}: array}}")
+    nodes = declare(space).nodes
+    node = nodes["observation"] if isinstance(space, StepSpace) else nodes[ROW]
+    values = [node.flatten(frame) for frame in frames]
+    for i, leaf in enumerate(node.leaves):
+        yield leaf.path, [row[i] for row in values]
 
-    >>> describe(HDF5Storage()), describe(HDF5Storage(compression="lzf"))
-    ('HDF5Storage()', "HDF5Storage(compression='lzf')")
-    """
-    return f"{type(storage).__name__}({', '.join(_changed(storage))})"
 
-
-def _changed(storage: Storage) -> Iterator[str]:
-    """Yield the options of a storage that are not as they are by default."""
-    for field in fields(storage):
-        made = field.default_factory() if field.default_factory is not MISSING else field.default
-        if (value := getattr(storage, field.name)) != made:
-            yield f"{field.name}={value!r}"
+def _lost(of: Subject, metadata: Given) -> list[str]:
+    """Return what wrappers of an environment lost of its metadata; paths may begin within the observation."""
+    if not isinstance(of, gym.Env | VectorEnv):
+        return []
+    inner = {path for path in metadata if path.split("/")[0] not in ("observation", "action")}
+    named = {f"observation/{path}" if path in inner else path: said for path, said in metadata.items()}
+    return dropped(of, named)

@@ -29,15 +29,15 @@ from numpy.typing import NDArray
 from recorder import space_data
 from recorder.array_json import Numbers, dtype_to_json, integer_to_json, numbers_to_json
 from recorder.errors import FormatError, SpaceError
-from recorder.leaf import JSON
+from recorder.leaf import JSON, encode_keys, join
 from recorder.metadata import metadata_of
 from recorder.space_data import AnySpaceData, build_space, parse_space, too_large
 from recorder.space_differences import differences as differences
 from recorder.space_samples import draw, plain_like
 
 
-def space_to_json(space: Space[Any]) -> dict[str, JSON]:
-    """Return `space` as strict JSON. The space and its random generators stay as they are.
+def space_to_json(space: Space[Any], path: str = "") -> dict[str, JSON]:
+    """Return `space` as strict JSON; `path` is for messages. No random generator is moved.
 
     >>> space_to_json(spaces.Box(-1, np.inf, (2,)))
     {'type': 'Box', 'shape': [2], 'dtype': 'float32', 'low': -1.0, 'high': 'inf'}
@@ -46,14 +46,14 @@ def space_to_json(space: Space[Any]) -> dict[str, JSON]:
         SpaceError: it cannot be kept: its samples are no arrays, texts or numbers, its keys are no strings.
         MetadataError: its metadata is not JSON.
     """
-    data = _describe(space)
+    data = _describe(space, path)
     if problem := too_large(data):
-        raise SpaceError(f"{space!r:.200} {problem}")
+        raise SpaceError(f"{_at(path)}{problem}: {space!r:.200}")
     try:
         return dict(json.loads(msgspec.json.encode(data)))
     except UnicodeEncodeError as error:
         raise SpaceError(
-            f"{space!a:.200} has text that is no Unicode, which no file can hold: {error}"
+            f"{_at(path)}the space has text that is no Unicode, which no file can hold: {error}"
         ) from error
 
 
@@ -65,51 +65,55 @@ def space_from_json(data: JSON) -> Space[Any]:
     """
     parsed = parse_space(data)
     if problem := too_large(parsed):
-        raise FormatError(f"the space {problem}")
+        raise FormatError(problem)
     return build_space(parsed)
 
 
-def plain_space(space: Space[Any]) -> Space[Any]:
-    """Return `space` as a reader of the recording will get it: of Gymnasium's own classes all the way down.
+def plain_space(space: Space[Any], path: str = "") -> Space[Any]:
+    """Return `space` as a reader of the recording will get it: of Gymnasium's own classes throughout.
 
     Raises:
         SpaceError: it cannot be kept.
         MetadataError: its metadata is not JSON.
     """
-    return space_from_json(space_to_json(space))
+    return space_from_json(space_to_json(space, path))
 
 
-def _describe(space: Space[Any]) -> AnySpaceData:
+def _describe(space: Space[Any], path: str) -> AnySpaceData:
     """Return what a file says of `space`, with its metadata and its class if that is not Gymnasium's."""
     own = type(space)
     known = getattr(spaces, own.__name__, None) is own
     carries = getattr(space, "metadata", None) is not None
     return msgspec.structs.replace(
-        _data(space),
+        _data(space, path),
         name=None if known else f"{own.__module__}:{own.__qualname__}",
-        metadata=metadata_of(space) if carries else None,
+        metadata=metadata_of(space, path) if carries else None,
     )
 
 
+def _at(path: str) -> str:
+    return f"{path!r}: " if path else ""
+
+
 @singledispatch
-def _data(space: Space[Any]) -> AnySpaceData:
+def _data(space: Space[Any], path: str) -> AnySpaceData:
     try:
-        plain = plain_like(draw(space))
+        return space_data.OtherData(space=_describe(plain_like(draw(space)), path))
     except Exception as error:
         raise SpaceError(
-            f"{space!r:.200} is of an unknown class, {type(space).__qualname__}, and its samples cannot be "
-            f"kept: {error}; exclude it, or wrap the environment so that it is one of Gymnasium's spaces"
+            f"{_at(path)}a {type(space).__qualname__} is no space of Gymnasium's, and its samples cannot be "
+            f"kept: {error}; exclude it, or wrap the environment so that its space is one of Gymnasium's"
         ) from error
-    return space_data.OtherData(space=_describe(plain))
 
 
 @_data.register(spaces.Box)
-def _(space: spaces.Box[Any]) -> AnySpaceData:
+def _(space: spaces.Box[Any], path: str) -> AnySpaceData:
     if np.isnan(space.low).any() or np.isnan(space.high).any():
-        raise SpaceError(f"{space!r:.200} has bounds that are no numbers (NaN)")
+        raise SpaceError(f"{_at(path)}the Box has a bound that is no number (NaN): {space!r:.200}")
+    dtype = dtype_to_json(space.dtype)
     low = _bound(space.low, space.bounded_below, "-inf")
     high = _bound(space.high, space.bounded_above, "inf")
-    return space_data.BoxData(shape=space.shape, dtype=dtype_to_json(space.dtype), low=low, high=high)
+    return space_data.BoxData(shape=space.shape, dtype=dtype, low=low, high=high)
 
 
 def _bound(limits: NDArray[Any], bounded: NDArray[np.bool_], infinity: str) -> Numbers:
@@ -122,13 +126,13 @@ def _bound(limits: NDArray[Any], bounded: NDArray[np.bool_], infinity: str) -> N
 
 
 @_data.register(spaces.Discrete)
-def _(space: spaces.Discrete[Any]) -> AnySpaceData:
+def _(space: spaces.Discrete[Any], path: str) -> AnySpaceData:
     n, start = integer_to_json(space.n), integer_to_json(space.start)
     return space_data.DiscreteData(n=n, start=start, dtype=dtype_to_json(space.dtype))
 
 
 @_data.register(spaces.MultiDiscrete)
-def _(space: spaces.MultiDiscrete[Any]) -> AnySpaceData:
+def _(space: spaces.MultiDiscrete[Any], path: str) -> AnySpaceData:
     return space_data.MultiDiscreteData(
         shape=space.shape,
         nvec=numbers_to_json(space.nvec),
@@ -138,47 +142,49 @@ def _(space: spaces.MultiDiscrete[Any]) -> AnySpaceData:
 
 
 @_data.register(spaces.MultiBinary)
-def _(space: spaces.MultiBinary) -> AnySpaceData:
+def _(space: spaces.MultiBinary, path: str) -> AnySpaceData:
     return space_data.MultiBinaryData(n=space.n)
 
 
 @_data.register(spaces.Text)
-def _(space: spaces.Text) -> AnySpaceData:
+def _(space: spaces.Text, path: str) -> AnySpaceData:
     shortest, longest = integer_to_json(space.min_length), integer_to_json(space.max_length)
     charset = "".join(space.character_list)
     return space_data.TextData(min_length=shortest, max_length=longest, charset=charset)
 
 
 @_data.register(spaces.Dict)
-def _(space: spaces.Dict[Any]) -> AnySpaceData:
+def _(space: spaces.Dict[Any], path: str) -> AnySpaceData:
     if strange := [key for key in space.spaces if not isinstance(key, str)]:
         raise SpaceError(
-            f"{space!r:.200} has the key {strange[0]!r}: a recording needs keys that are strings"
+            f"{_at(path)}the Dict has the key {strange[0]!r}, a recording needs keys that are strings"
         )
-    parts = {key: _describe(part) for key, part in space.spaces.items()}
+    paths = [join(path, name) for name in encode_keys(list(space.spaces))]
+    items = zip(space.spaces.items(), paths, strict=True)
+    parts = {key: _describe(part, inner) for (key, part), inner in items}
     return space_data.DictData(spaces=parts, sort_keys=getattr(space, "sort_keys", True))
 
 
 @_data.register(spaces.Tuple)
-def _(space: spaces.Tuple[Any]) -> AnySpaceData:
-    parts = [_describe(part) for part in space.spaces]
+def _(space: spaces.Tuple[Any], path: str) -> AnySpaceData:
+    parts = [_describe(part, join(path, str(i))) for i, part in enumerate(space.spaces)]
     return space_data.TupleData(spaces=parts)
 
 
 @_data.register(spaces.OneOf)
-def _(space: spaces.OneOf[Any]) -> AnySpaceData:
-    parts = [_describe(part) for part in space.spaces]
+def _(space: spaces.OneOf[Any], path: str) -> AnySpaceData:
+    parts = [_describe(part, join(path, str(i))) for i, part in enumerate(space.spaces)]
     return space_data.OneOfData(spaces=parts)
 
 
 @_data.register(spaces.Sequence)
-def _(space: spaces.Sequence) -> AnySpaceData:
-    part = _describe(space.feature_space)
+def _(space: spaces.Sequence, path: str) -> AnySpaceData:
+    part = _describe(space.feature_space, path)
     return space_data.SequenceData(space=part, stack=space.stack)
 
 
 @_data.register(spaces.Graph)
-def _(space: spaces.Graph) -> AnySpaceData:
-    nodes = _describe(space.node_space)
-    edges = None if space.edge_space is None else _describe(space.edge_space)
+def _(space: spaces.Graph, path: str) -> AnySpaceData:
+    nodes = _describe(space.node_space, join(path, "nodes"))
+    edges = None if space.edge_space is None else _describe(space.edge_space, join(path, "edges"))
     return space_data.GraphData(node_space=nodes, edge_space=edges)

@@ -68,9 +68,8 @@ class BoxData(SpaceData, frozen=True):
         dtype = dtype_from_json(self.dtype)
         low, high = (numbers_from_json(bound, self.shape, dtype) for bound in (self.low, self.high))
         box: spaces.Box[Any] = spaces.Box(low, high, self.shape, dtype)
-        if dtype.kind in "iu":
-            box.bounded_below &= ~_is(self.low, "-inf", self.shape)
-            box.bounded_above &= ~_is(self.high, "inf", self.shape)
+        box.bounded_below = np.asarray(box.bounded_below & ~_is(self.low, "-inf", self.shape))
+        box.bounded_above = np.asarray(box.bounded_above & ~_is(self.high, "inf", self.shape))
         return box
 
     def elements(self) -> int:
@@ -81,8 +80,8 @@ class DiscreteData(SpaceData, frozen=True):
     """A Discrete."""
 
     n: Integer
+    dtype: str
     start: Integer = 0
-    dtype: str = "int64"
 
     def build(self) -> Space[Any]:
         n, start, dtype = int(self.n), int(self.start), dtype_from_json(self.dtype)
@@ -95,9 +94,9 @@ class MultiDiscreteData(SpaceData, frozen=True):
     """A MultiDiscrete."""
 
     shape: Shape
+    dtype: str
     nvec: Numbers
     start: Numbers = 0
-    dtype: str = "int64"
 
     def build(self) -> Space[Any]:
         dtype = dtype_from_json(self.dtype)
@@ -263,7 +262,7 @@ def too_large(data: SpaceData) -> str:
     """Return why the space would take too much memory, before it does; empty if it would not."""
     if _weight(data) <= MOST_ELEMENTS:
         return ""
-    return f"has more than {MOST_ELEMENTS} elements, or is deeper than {DEEPEST}"
+    return f"a space of more than {MOST_ELEMENTS} elements, or deeper than {DEEPEST}, is not kept"
 
 
 def _weight(data: SpaceData, depth: int = 0) -> float:

@@ -68,4 +68,6 @@ def _changes(path: str, what: str, ours: Mapping[str, Any], theirs: Mapping[str,
 
 
 def _difference(path: str, what: str, ours: Any, theirs: Any) -> str:
-    return f"{path or 'the space'}: {what}{ours!s:.60} here, {theirs!s:.60} in the recording"
+    here, there = f"{ours!s:.60}", f"{theirs!s:.60}"
+    values = f"{here} here, {there} in the recording" if here != there else f"differs after {here}"
+    return f"{path or 'the space'}: {what}{values}"

@@ -27,8 +27,8 @@ class WebpCodec(ArrayBytesCodec):
     """Pictures, uint8 `(H, W, 3)` or `(H, W, 4)`, as WebP, one a chunk; `lossless` unless it is False.
 
     Name, configuration and bytes are those of `imagecodecs.zarr.Webp`, of which Python 3.11 has none.
-    `level` is the quality of lossy pictures or the effort of lossless ones, 0 to 100, and needs `lossless` to be
-    said. `method` is 0 (fast) to 6. The other options are read from files and change nothing here.
+    `level`, 0 to 100, is the quality of lossy pictures or the effort of lossless ones, and needs `lossless`
+    with it. `method` is 0 (fast) to 6. The other options are read from files and change nothing here.
     """
 
     is_fixed_size = False

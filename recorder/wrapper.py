@@ -426,4 +426,7 @@ def summary(writer: RecordingWriter, ignored: int) -> str:
         parts.append(f"{tally.discarded:,} put aside")
     if ignored:
         parts.append(f"{ignored:,} steps outside of episodes ignored")
+    if writer.pipeline is not None and writer.pipeline.unkept:
+        kinds = (f"{path} ({kind})" for path, kind in sorted(writer.pipeline.unkept.items()))
+        parts.append(f"no data and not kept: {', '.join(kinds)}")
     return "recorder: " + "; ".join(parts)

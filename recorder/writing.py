@@ -266,8 +266,11 @@ class RecordingWriter:
         """Put one whole row, by name of its structures, and make it count."""
         if self.ring.head >= self.ring.limit:
             self.boundary()
-        put = self.compile(tuple(values))
-        put.slow(self.ring.head & self.ring.mask, *values.values())
+        put, slot = self.compile(tuple(values)), self.ring.head & self.ring.mask
+        try:
+            put.fast(slot, *values.values())
+        except Exception:
+            put.slow(slot, *values.values())
         if info:
             self.info(info)
         self.ring.head += 1

@@ -35,8 +35,8 @@ NO_LEAF = -1
 class DictStorage(Storage):
     """Leaves by path, each in a storage of its own; all others, and every key of `info`, in `default`.
 
-    `layout` notes which leaves its caller `named` by key or kind, which have `fallen` to another storage than was
-    wanted, and the `reasons` for all of them. Notes are not part of what a recording stores or compares.
+    `layout` notes which leaves its caller `named` by key or kind, which have `fallen` to another storage than
+    was wanted, and the `reasons` for all of them. Notes are no part of what a recording stores or compares.
     """
 
     id = "dict"
@@ -83,7 +83,13 @@ class DictStorage(Storage):
         shares = self.shares(leaves)
         ids = [storage.id for storage, _ in shares]
         return [
-            (storage, own, directory / f"{storage.id}-{ids[:i].count(storage.id)}" if storage.id in ids[:i] else directory)
+            (
+                storage,
+                own,
+                directory / f"{storage.id}-{ids[:i].count(storage.id)}"
+                if storage.id in ids[:i]
+                else directory,
+            )
             for i, (storage, own) in enumerate(shares)
         ]
 

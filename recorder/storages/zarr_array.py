@@ -1,7 +1,7 @@
 """The zarr array of one leaf: how rows become chunks, and what its `zarr.json` says.
 
-The JSON is ours, not made by zarr: importing it takes half a second, and it works on a thread of its own, which
-cannot be had while the interpreter exits. Tests compare it with what zarr writes.
+The JSON is ours, not made by zarr: importing that takes half a second, and it works on a thread of its own,
+which cannot be had while the interpreter exits. Tests compare ours with what zarr writes.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from typing import Any, NamedTuple
 import google_crc32c
 import imagecodecs
 import numpy as np
+from numpy.typing import NDArray
 
 from recorder.columns import Array
 from recorder.errors import DamagedError, FormatError
 from recorder.leaf import JSON, Leaf
 from recorder.webp import decode_webp, encode_webp, is_picture
 
-DTYPES = frozenset(
-    ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-    + ("float16", "float32", "float64", "complex64", "complex128")
-)
+_BITS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64), "complex": (64, 128)}
+DTYPES = {"bool", *(f"{name}{bits}" for name, sizes in _BITS.items() for bits in sizes)}
 """The data types of zarr 3 that NumPy has under the same name."""
 
 CHUNK_LIMIT = 64 << 20
@@ -41,7 +40,7 @@ class Webp(NamedTuple):
     def encode(self, rows: Array) -> bytes:
         return encode_webp(rows[0], self.quality, self.method)
 
-    def decode(self, data: Array, out: Array) -> None:
+    def decode(self, data: Any, out: Array) -> None:
         decode_webp(data, out.shape[1:], out[0])
 
     def to_json(self, leaf: Leaf) -> list[JSON]:
@@ -61,7 +60,7 @@ class Zstd(NamedTuple):
     def encode(self, rows: Array) -> bytes:
         return bytes(imagecodecs.zstd_encode(_bytes_of(rows), self.level))
 
-    def decode(self, data: Array, out: Array) -> None:
+    def decode(self, data: Any, out: Array) -> None:
         target = _bytes_of(out)
         try:
             # With `out` no more is ever unpacked than fits into it, whatever the data say of their size.
@@ -83,7 +82,7 @@ class Zstd(NamedTuple):
 Codec = Webp | Zstd
 
 
-def _bytes_of(rows: Array) -> Array:
+def _bytes_of(rows: Array) -> Any:
     return rows.reshape(-1).view(np.uint8)
 
 
@@ -125,7 +124,7 @@ class Grid:
         assert rows.dtype == self.leaf.numpy_dtype, (rows.dtype, self.leaf)
         assert rows.shape[1:] == self.leaf.shape, (rows.shape, self.leaf)
         data = self.codec.encode(np.ascontiguousarray(rows))
-        return data + google_crc32c.value(data).to_bytes(CRC_BYTES, "little")
+        return data + crc_bytes(data)
 
     def decode(self, chunk: Any, out: Array) -> None:
         """Write the rows of a chunk into `out`, `(n, *shape)` with as many rows as were coded.
@@ -137,15 +136,20 @@ class Grid:
         self.codec.decode(checked(chunk), out)
 
 
-def checked(chunk: Any) -> Array:
+def crc_bytes(data: Any) -> bytes:
+    """Return the CRC-32C of `data` as zarr appends it."""
+    crc: int = google_crc32c.value(data)
+    return crc.to_bytes(CRC_BYTES, "little")
+
+
+def checked(chunk: Any) -> NDArray[np.uint8]:
     """Return the coded bytes of a chunk without their checksum.
 
     Raises:
         DamagedError: they have changed since they were written.
     """
     data = np.frombuffer(chunk, np.uint8)
-    crc = int.from_bytes(data[-CRC_BYTES:].tobytes(), "little")
-    if len(data) <= CRC_BYTES or google_crc32c.value(data[:-CRC_BYTES]) != crc:
+    if len(data) <= CRC_BYTES or crc_bytes(data[:-CRC_BYTES]) != data[-CRC_BYTES:].tobytes():
         raise DamagedError("a chunk has changed since it was written: its CRC-32C differs")
     return data[:-CRC_BYTES]
 

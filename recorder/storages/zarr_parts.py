@@ -1,0 +1,91 @@
+"""Checkpoints: the newest chunks of all segments in one small file, which is written once and never grows.
+
+A file holds a head (magic, the CRC-32C of what follows up to the chunks, lengths), the paths of leaves as
+JSON, a table of int64 `(segment, leaf, start, rows, bytes)` with a line for each chunk, and the chunks.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from recorder.errors import DamagedError
+from recorder.files import write_file
+from recorder.storages.zarr_array import crc_bytes
+
+MAGIC = b"chunks0\n"
+HEAD = struct.Struct("<8s4sIQ")
+"""Magic, checksum, bytes of the paths, lines of the table."""
+
+COLUMNS = 5
+
+
+class Entry(NamedTuple):
+    """A chunk of a leaf in a segment: rows `[start, start + rows)`, coded, its checksum at the end."""
+
+    segment: int
+    path: str
+    start: int
+    rows: int
+    data: bytes
+
+
+class Part:
+    """A checkpoint file, and what in it is of use."""
+
+    def __init__(self, path: Path, first: int, entries: Iterable[Entry]) -> None:
+        self.path = path
+        self.ends: dict[tuple[int, str], int] = {}
+        self._spans: dict[int, tuple[int, int]] = {}
+        for segment, leaf, start, rows, data in entries:
+            self.ends[segment, leaf] = start + rows
+            begin = self._spans.get(segment, (first, 0))[0]
+            first += len(data)
+            self._spans[segment] = (begin, first)
+
+    def erase(self, segments: Iterable[int]) -> None:
+        """Overwrite the bytes of segments, which share the file with others, with zeros."""
+        spans = [self._spans.pop(segment) for segment in segments if segment in self._spans]
+        if self._spans and spans:
+            with self.path.open("r+b", buffering=0) as file:
+                for start, stop in spans:
+                    file.seek(start)
+                    file.write(bytes(stop - start))
+
+
+def write_part(path: Path, entries: Sequence[Entry]) -> Part:
+    """Write a checkpoint so that it survives a kill and a power loss; entries of a segment stand together."""
+    paths = sorted({entry.path for entry in entries})
+    lines = [(entry.segment, paths.index(entry.path), *entry[2:4], len(entry.data)) for entry in entries]
+    body = json.dumps(paths).encode(), np.array(lines, "<i8").tobytes()
+    head = HEAD.pack(MAGIC, b"", len(body[0]), len(entries))[12:] + b"".join(body)
+    write_file(path, b"".join((MAGIC, crc_bytes(head), head, *(entry.data for entry in entries))))
+    return Part(path, len(MAGIC) + 4 + len(head), entries)
+
+
+def read_part(path: Path) -> tuple[Part, list[Entry]]:
+    """Return a checkpoint that a dead writer left, its chunks not yet checked.
+
+    Raises:
+        DamagedError: the table of its chunks is not as it was written.
+    """
+    data = path.read_bytes()
+    if len(data) < HEAD.size or not data.startswith(MAGIC):
+        raise DamagedError(f"{path} is no checkpoint")
+    _, crc, names, lines = HEAD.unpack_from(data)
+    first = HEAD.size + names + lines * COLUMNS * 8
+    if first > len(data) or crc_bytes(data[12:first]) != crc:
+        raise DamagedError(f"{path} has changed since it was written: the CRC-32C of its table differs")
+    paths = json.loads(data[HEAD.size : HEAD.size + names])
+    table = np.frombuffer(data, "<i8", lines * COLUMNS, HEAD.size + names).reshape(-1, COLUMNS)
+    ends = first + np.cumsum(table[:, 4])
+    entries = [
+        Entry(segment, paths[leaf], start, rows, data[end - size : end])
+        for (segment, leaf, start, rows, size), end in zip(table.tolist(), ends.tolist(), strict=True)
+    ]
+    return Part(path, first, entries), entries

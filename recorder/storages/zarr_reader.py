@@ -1,0 +1,113 @@
+"""The reader of ZarrStorage: the zarr arrays of one shard, checked before anything is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from recorder.columns import Column, SpanColumn
+from recorder.errors import DamagedError, FormatError
+from recorder.leaf import Leaf
+from recorder.storages.base import Counts, Reader
+from recorder.storages.table_reading import LazyColumns
+from recorder.storages.zarr_array import Grid, Webp, checked, parse_array_json
+from recorder.storages.zarr_columns import ChunkColumn
+from recorder.storages.zarr_shards import ShardFile, StoredChunks
+
+JSON_BYTES = 16 << 20
+"""A larger `zarr.json` is refused before it is read."""
+
+
+class ArrayFolder:
+    """The folder of a zarr array; its files say how they are coded, and are read when a row is asked for."""
+
+    def __init__(self, path: Path, leaf: Leaf, rows: int) -> None:
+        self._path = path
+        self._leaf = leaf
+        self._expected = rows
+
+    @cached_property
+    def _declared(self) -> tuple[Grid, int]:
+        path = self._path / "zarr.json"
+        try:
+            if path.stat().st_size > JSON_BYTES:
+                raise FormatError(
+                    f"{path} has {path.stat().st_size} bytes; more than {JSON_BYTES} are refused"
+                )
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise DamagedError(f"{path} is missing") from None
+        try:
+            return parse_array_json(self._leaf, data)
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from error
+
+    @property
+    def grid(self) -> Grid:
+        return self._declared[0]
+
+    @cached_property
+    def _stored(self) -> StoredChunks:
+        grid, rows = self._declared
+        if rows != self._expected:
+            raise DamagedError(f"{self._path}/zarr.json has {rows} rows, {self._expected} were recorded")
+        return StoredChunks(grid, [self._file(i) for i in range(-(-rows // grid.shard_rows))])
+
+    def _file(self, number: int) -> ShardFile:
+        return ShardFile(self._path / self.grid.key(number), self.grid)
+
+    def read(self, chunks: Sequence[int]) -> Sequence[Any]:
+        return self._stored.read(chunks)
+
+    def place(self, chunk: int) -> str:
+        return self._stored.place(chunk)
+
+    def count(self) -> int:
+        """Return the rows that are there.
+
+        Raises:
+            DamagedError: a shard file is missing, cut, or lacks a chunk; zarr would read zeros.
+        """
+        grid, rows = self._declared
+        chunks = grid.chunks(rows)
+        for number in range(-(-chunks // grid.shard_chunks)):
+            self._file(number).need(min(grid.shard_chunks, chunks - number * grid.shard_chunks))
+        return rows
+
+
+class ZarrReader(Reader):
+    """The zarr arrays of one shard."""
+
+    def __init__(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> None:
+        super().__init__(directory, leaves, counts)
+        self._folders = {leaf.path: self._folder(leaf) for leaf in leaves}
+
+    def _folder(self, leaf: Leaf) -> ArrayFolder:
+        return ArrayFolder(self.directory / f"{leaf.path}.zarr", leaf, self.counts.total(leaf.per))
+
+    def segment(self, i: int) -> Mapping[str, Column]:
+        def column(path: str) -> Column:
+            return SpanColumn(self.whole(path), *self.counts.span(self.leaves[path].per, i))
+
+        return LazyColumns(self.leaves, column)
+
+    def whole(self, path: str) -> Column:
+        leaf = self.leaves[path]
+        return ChunkColumn(leaf, self.counts.total(leaf.per), self._folders[path])
+
+    def count(self) -> Mapping[str, int]:
+        return {path: folder.count() for path, folder in self._folders.items()}
+
+    def encoded(self, path: str, rows: slice) -> Sequence[bytes] | None:
+        """Return pictures as WebP, without their checksums; None for leaves that are coded otherwise."""
+        folder = self._folders[path]
+        if not isinstance(folder.grid.codec, Webp):
+            return None
+        wanted = range(self.counts.total(self.leaves[path].per))[rows]
+        coded = folder.read(sorted(wanted))
+        return [checked(chunk).tobytes() for chunk in (coded if wanted.step > 0 else coded[::-1])]
+
+    def close(self) -> None:
+        """Give up nothing: no file stays open."""
