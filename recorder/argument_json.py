@@ -88,7 +88,7 @@ def argument_from_json(data: JSON) -> Any:
     except RecorderError:
         raise
     except (msgspec.ValidationError, ValueError, TypeError, OverflowError, RecursionError) as error:
-        raise FormatError(f"not an argument: {error}: {data!r:.80}") from error
+        raise FormatError(f"not an argument: {error}: {reprlib.repr(data)}") from error
 
 
 def not_rebuildable(data: JSON, path: str = "") -> Iterator[str]:

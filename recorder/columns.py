@@ -117,6 +117,15 @@ def positions(starts: Array, stops: Array) -> slice | Array:
     return _spans(starts, lengths)
 
 
+def _joined(pieces: Sequence[Array]) -> Array:
+    """Return rows that were read one after another; where some are absent, all as a masked array."""
+    if len(pieces) == 1:
+        return pieces[0]
+    if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
+        return np.asanyarray(np.ma.concatenate(pieces))
+    return np.concatenate(pieces)
+
+
 class Column(ABC):
     """The rows of one leaf in one segment, read on demand: `column[3]`, `column[10:20]`, `column[[5, 2, 2]]`.
 
@@ -139,8 +148,7 @@ class Column(ABC):
             return self.read(0, 0)
         breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
         runs = [self.read(int(run[0]), int(run[-1]) + 1) for run in np.split(wanted, breaks)]
-        joined = np.ma.concatenate(runs) if isinstance(runs[0], np.ma.MaskedArray) else np.concatenate(runs)
-        return np.asanyarray(joined)[back]
+        return _joined(runs)[back]
 
     def __len__(self) -> int:
         return self._length
@@ -268,9 +276,7 @@ class JoinedColumn(Column):
         ]
         if not pieces:
             return self._parts[0].read(0, 0)
-        if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
-            return np.asanyarray(np.ma.concatenate(pieces))
-        return np.concatenate(pieces) if len(pieces) > 1 else pieces[0]
+        return _joined(pieces)
 
 
 class SpanColumn(Column):

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recorder.columns import Array, Ragged, Sparse, concatenate, ragged
-from recorder.leaf import JSON_TEXT, TEXT, Leaf, cast_exactly, decode_key, encode_key, encode_keys, join, text_array
+from recorder.leaf import JSON_TEXT, NUMBERS, TEXT, Leaf, cast_exactly, decode_key, encode_key, join, text_array
 
-_IMMUTABLE = frozenset({bool, int, float, complex, str, type(None)})
+_IMMUTABLE = frozenset({bool, int, float, complex, str, type(None), *(np.dtype(name).type for name in NUMBERS)})
 
 
 @dataclass(frozen=True)
@@ -26,23 +28,37 @@ class Unkept:
 
 def snapshot(value: Any) -> Any:
     """Return a copy of a value of an info that nobody can change any more, without what is no data."""
-    if value.__class__ in _IMMUTABLE or isinstance(value, np.generic):
+    if value.__class__ in _IMMUTABLE:
         return value
-    if isinstance(value, np.ndarray):
-        return value.copy() if value.dtype.kind in "biufc" else snapshot(value.tolist())
+    if isinstance(value, np.ndarray | np.generic):
+        return _own(value)
     if isinstance(value, Mapping):
         return {str(key): snapshot(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [snapshot(item) for item in value]
-    return _as_array(value)
+    return _plain_value(value)
 
 
-def _as_array(value: Any) -> Any:
-    """Return the array of a tensor of another library, or a mark that the value is no data."""
+def _own(value: NDArray[Any] | np.generic) -> Any:
+    """Return a copy of what NumPy holds, in the byte order of this machine; what is masked becomes None."""
+    if isinstance(value, np.ma.MaskedArray) or value.dtype.kind not in "biufc":
+        return snapshot(value.tolist())
+    if value.dtype.name not in NUMBERS:
+        return Unkept(value.dtype.name)
+    return value.copy() if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a member of an enumeration as its value, a tensor as an array, or a mark that a value is no data."""
+    for kind in (int, float, complex, str):
+        if isinstance(value, kind):
+            return kind(value.value if isinstance(value, Enum) else value)
     if hasattr(value, "__array__") and not isinstance(value, type):
-        array = np.array(value)
-        if array.dtype.kind in "biufc":
-            return array
+        # A tensor that is on a GPU, or that has a gradient, refuses.
+        with suppress(TypeError, ValueError, RuntimeError):
+            array = np.asarray(value)
+            if array.dtype.name in NUMBERS:
+                return _own(array)
     return Unkept(type(value).__name__)
 
 
@@ -60,30 +76,30 @@ def size(value: Any) -> int:
 def flatten(info: Mapping[str, Any], path: str = "info") -> dict[str, Any]:
     """Return the values of a snapshot by path; None counts as absent."""
     flat: dict[str, Any] = {}
-    for name, value in zip(_names(info), info.values(), strict=True):
+    for key, value in info.items():
+        # Not `encode_keys`: which keys stand side by side is not the same in all rows, and tables know case.
+        name = join(path, encode_key(key))
         if isinstance(value, dict):
-            flat.update(flatten(value, join(path, name)))
+            flat.update(flatten(value, name))
         elif value is not None:
-            flat[join(path, name)] = value
+            flat[name] = value
     return flat
 
 
-def _names(info: Mapping[str, Any]) -> Sequence[str]:
-    if len(info) == 1:
-        return [encode_key(key) for key in info]
-    return encode_keys(list(info))
-
-
 def nest(columns: Mapping[str, Any], path: str = "info") -> dict[str, Any]:
-    """Return values by path as the dictionaries that they came from."""
+    """Return values by path as the dictionaries that they came from.
+
+    What a key held in rows where it was no dictionary, while it was one in others, is in that one under `""`.
+    """
     nested: dict[str, Any] = {}
-    for full, value in columns.items():
+    for full in sorted(columns, key=lambda full: full.count("/")):
         *parents, last = map(decode_key, full.removeprefix(path + "/").split("/"))
         place = nested
         for parent in parents:
-            inner = place.setdefault(parent, {})
-            place = inner if isinstance(inner, dict) else place
-        place[last] = value
+            if not isinstance(place.setdefault(parent, {}), dict):
+                place[parent] = {"": place[parent]}
+            place = place[parent]
+        place[last] = columns[full]
     return nested
 
 

@@ -141,8 +141,9 @@ def as_array(leaf: Leaf, value: Any) -> NDArray[Any]:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:
         raise RowError(f"{leaf.path!r} is an array of {leaf.dtype} {leaf.shape}, got {value!r:.80}: {error}") from error
-    if array.dtype.kind not in "biufc":
-        raise RowError(f"{leaf.path!r} is an array of {leaf.dtype} {leaf.shape}, got {type(value).__name__} {value!r:.80}")
+    if array.dtype.name not in NUMBERS:
+        got = f"{type(value).__name__} {value!r:.80}" if array.dtype.kind not in "fc" else str(array.dtype)
+        raise RowError(f"{leaf.path!r} is an array of {leaf.dtype} {leaf.shape}, got {got}")
     return array
 
 
@@ -158,7 +159,7 @@ def cast_exactly(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | No
             finite = bool(np.isfinite(cast).all())
             exact = finite and all(int(a) == int(b) for a, b in zip(array.flat, cast.real.flat, strict=True))
             return cast if exact else None
-        back = cast.astype(array.dtype)
+        back = (cast if array.dtype.kind == "c" else cast.real).astype(array.dtype)
     return cast if np.array_equal(back, array, equal_nan=array.dtype.kind in "fc") else None
 
 
@@ -187,7 +188,7 @@ def text_array(items: Sequence[Any]) -> NDArray[Any]:
 
 
 _UNSAFE = re.compile(r"[/%\\\x00-\x1f\x7f\ud800-\udfff]")
-_CODED = re.compile(r"(?:%[0-9A-F]{2})+")
+_CODED = re.compile(r"%[0-7][0-9A-F]|%ED%[AB][0-9A-F]%[89AB][0-9A-F]")
 _EMPTY = "%-"
 
 
@@ -212,14 +213,22 @@ def decode_key(name: str) -> str:
 
 def encode_keys(keys: Sequence[str]) -> list[str]:
     """Return the parts of a path for keys that stand side by side, different even where case is ignored."""
-    names = [encode_key(key) for key in keys]
-    folded = [unicodedata.normalize("NFC", name).casefold() for name in names]
+    names: list[str] = []
     seen: set[str] = set()
-    for i, fold in enumerate(folded):
-        if fold in seen:
-            names[i] = _with_hash(names[i], keys[i])
-        seen.add(fold)
+    for key in keys:
+        name = encode_key(key)
+        if _folded(name) in seen:
+            name = _with_hash(name, key)
+        while _folded(name) in seen:  # that name, too, is the key of a sibling
+            name = _with_hash(name, name)
+        seen.add(_folded(name))
+        names.append(name)
     return names
+
+
+def _folded(name: str) -> str:
+    """Return what names have in common that differ in case or in how their accents are coded."""
+    return unicodedata.normalize("NFD", unicodedata.normalize("NFD", name).casefold())
 
 
 def join(*parts: str) -> str:
@@ -259,8 +268,21 @@ def leaf_from_json(data: JSON) -> Leaf:
         leaf = Leaf(**{**data, "shape": tuple(data["shape"])})
     except (TypeError, KeyError) as error:
         raise FormatError(f"a leaf is an object with path, shape, dtype, kind and per, got {data!r:.120}: {error}") from error
-    numbers = leaf.dtype in (TEXT, JSON_TEXT) or leaf.dtype in NUMBERS
-    sizes = all(isinstance(side, int) and 0 <= side <= 2**31 for side in leaf.shape)
-    if not (isinstance(leaf.path, str) and numbers and sizes and leaf.per in ("moment", "transition")):
+    if not _possible(leaf):
         raise FormatError(f"no leaf of a recording looks like this: {data!r:.120}")
     return leaf
+
+
+_OUTSIDE = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\\\x00-\x1f\x7f\ud800-\udfff]")
+"""What no path has: parts that are empty or lead elsewhere, and characters that are always encoded."""
+
+
+def _possible(leaf: Leaf) -> bool:
+    """Return whether a leaf that a file describes is one that could have been written."""
+    words = all(isinstance(word, str) for word in (leaf.path, leaf.dtype, leaf.kind))
+    flags = all(isinstance(flag, bool) for flag in (leaf.ragged, leaf.sparse))
+    sizes = all(isinstance(side, int) and 0 <= side <= 2**31 for side in leaf.shape)
+    if not (words and flags and sizes and isinstance(leaf.metadata, Mapping)):
+        return False
+    dtypes = NUMBERS | {TEXT, JSON_TEXT}
+    return leaf.dtype in dtypes and leaf.per in ("moment", "transition") and not _OUTSIDE.search(leaf.path)

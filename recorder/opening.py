@@ -21,8 +21,8 @@ OURS = (NOTE, "shards", "staging", "discarded", "cache")
 """What a recording's folder holds; nothing else in it is ever touched."""
 
 
-def existing_schema(path: Path) -> Schema | None:
-    """Return the schema of the recording in a folder, or None where a new one can be made.
+def existing_schema(path: Path, beside_others: bool = False) -> Schema | None:
+    """Return the schema of the recording in a folder, or None where a new one can be made, `beside_others` if need be.
 
     Raises:
         ExistsError: there is a file, or a folder with other things in it.
@@ -33,7 +33,7 @@ def existing_schema(path: Path) -> Schema | None:
         return read_schema(path)
     except NotARecordingError:
         others = sorted(item.name for item in path.iterdir() if item.name not in OURS) if path.exists() else []
-        if others:
+        if others and not beside_others:
             raise ExistsError(
                 f"{path} is no recording and holds other things ({', '.join(others[:3])}); record into a new folder"
             ) from None

@@ -94,11 +94,16 @@ class Ring:
 class Pipeline:
     """A ring, a queue of events at positions in it, and the worker thread that empties both into a sink."""
 
-    def __init__(self, ring: Ring, sink: Sink, keep_info: Callable[[str], bool]) -> None:
+    def __init__(
+        self, ring: Ring, make_sink: Callable[[], Sink], keep_info: Callable[[str], bool], *, moments: bool = True
+    ) -> None:
+        """Prepare; with `moments`, row 0 of a segment has no transition."""
         self.ring = ring
+        self._moments = moments
         self.waited = 0.0
         self.unkept: dict[str, str] = {}
-        self._sink = sink
+        self._make_sink = make_sink
+        self._sink: Sink | None = None
         self._keep_info = keep_info
         self._events: deque[tuple[int, int | None, Event]] = deque()
         self._infos: deque[tuple[int, Any, int]] = deque()
@@ -112,11 +117,21 @@ class Pipeline:
         self._pid = os.getpid()
         self._segment: int | None = None
         self._fresh = False
-        self._thread = threading.Thread(target=self._work, name="recorder", daemon=True)
+        self._claim = threading.Lock()
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the worker; rows, infos and events from before wait for it."""
-        self._thread.start()
+        """Start the worker, which opens the sink, and wait until it has; may be called again after an interrupt.
+
+        All the work is done by the worker, where no Ctrl-C can leave it half done. Rows, infos and events from before
+        wait for it.
+        """
+        while self._thread is None:
+            # Should an interrupt have hidden a worker that did start, only one of two gets the claim.
+            threading.Thread(target=self._work, name="recorder", daemon=True).start()
+            time.sleep(0)
+        self._wait(lambda: self._sink is not None or self._error is not None)
+        self.check()
 
     # The stepping thread's side.
 
@@ -129,10 +144,13 @@ class Pipeline:
         """
         ring = self.ring
         self._wake.put(None)
-        if ring.head - ring.tail >= ring.rows or self._info_bytes[0] - self._info_bytes[1] > RING_BYTES:
-            self._wait(lambda: ring.head - ring.tail < ring.rows and self._info_bytes[0] - self._info_bytes[1] <= RING_BYTES)
+        if not self._has_room():
+            self._wait(lambda: self._has_room() or self._error is not None)
         ring.limit = min((ring.head // ring.batch + 1) * ring.batch, ring.tail + ring.rows)
         self.check()
+
+    def _has_room(self) -> bool:
+        return self.ring.head - self.ring.tail < self.ring.rows and self._info_bytes[0] - self._info_bytes[1] <= RING_BYTES
 
     def check(self) -> None:
         """Raise what went wrong in the background, once, and whether this is the wrong time or process."""
@@ -176,8 +194,9 @@ class Pipeline:
             return
         self._closing = True
         self._wake.put(None)
-        if threading.current_thread() is not self._thread:
-            self._wait(lambda: not self._thread.is_alive())
+        thread = self._thread
+        if thread is not None and threading.current_thread() is not thread:
+            self._wait(lambda: not thread.is_alive())
         self._closed = True
         self.ring.limit = -1
         if self._error is not None:
@@ -191,7 +210,7 @@ class Pipeline:
         """Wait for the worker in short naps, so that its death or a fork cannot hang the caller."""
         started, nap = time.perf_counter(), 0.0001
         while not ready():
-            if not self._thread.is_alive() and not self._closing:
+            if self._thread is None or not (self._thread.is_alive() or self._closing):
                 raise WriteError("the recorder's worker thread has ended; rows since the last commit stay in staging")
             time.sleep(nap)
             nap = min(nap * 1.5, 0.005)
@@ -200,11 +219,30 @@ class Pipeline:
     # The worker's side.
 
     def _work(self) -> None:
+        if not self._claim.acquire(blocking=False):
+            return
+        self._thread = threading.current_thread()
+        while self._sink is None and not self._closing:
+            self._guard(self._open)
         while not self._closing:
             if not self._guard(self._round):
                 time.sleep(PATIENCE)
-        self._guard(self._drain)
-        self._guard(self._sink.close)
+        if self._sink is not None:
+            self._guard(self._drain)
+            self._guard(self._sink.close)
+
+    def _open(self) -> None:
+        try:
+            self._sink = self._make_sink()
+        except BaseException:
+            time.sleep(PATIENCE)
+            raise
+
+    @property
+    def sink(self) -> Sink:
+        """What the worker feeds; only the worker asks, and only after it was opened."""
+        assert self._sink is not None
+        return self._sink
 
     def _guard(self, work: Callable[[], object]) -> bool:
         """Do a piece of work; what goes wrong is raised in the stepping thread, and the worker goes on."""
@@ -223,10 +261,10 @@ class Pipeline:
         try:
             self._drain()
             if asked > self._done:
-                self._sink.flush()
+                self.sink.flush()
         finally:
             self._done = asked
-        pause = self._sink.tick()
+        pause = self.sink.tick()
         try:
             self._wake.get(timeout=max(pause, 0.001))
             while True:
@@ -253,7 +291,7 @@ class Pipeline:
         while self._events and self._events[0][0] <= stop:
             position, segment, event = self._events.popleft()
             self._run(runs, row - start, position - start)
-            row, self._segment, self._fresh = position, segment, segment is not None
+            row, self._segment, self._fresh = position, segment, self._moments and segment is not None
             if segment is None:
                 due.append(event)
             else:
@@ -262,7 +300,7 @@ class Pipeline:
         try:
             if runs:
                 rows: dict[str, Rows] = self.ring.take(start, stop)
-                self._sink.append({**rows, **self._info_columns(start, stop)}, runs)
+                self.sink.append({**rows, **self._info_columns(start, stop)}, runs)
         finally:
             for event in due:
                 self._guard(event)

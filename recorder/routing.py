@@ -30,6 +30,9 @@ from recorder.storages.hdf5 import HDF5Storage
 Subject = AnyEnv | StepSpace | AnySpace | Sequence[Leaf]
 """What has leaves: an environment, what its steps bring, a space of single rows, or the leaves themselves."""
 
+FASTEST = 1_000_000
+"""More frames a second than this are no frame rate of an environment."""
+
 
 def layout(
     of: Subject,
@@ -152,7 +155,7 @@ def space_of(of: Subject) -> StepSpace | AnySpace | Sequence[Leaf]:
 def render_fps(of: Subject) -> float | None:
     """Return the frames a second that an environment says of its pictures."""
     said = of.metadata.get("render_fps") if isinstance(of, gym.Env | VectorEnv) else None
-    return said if isinstance(said, int | float) and said > 0 else None
+    return said if isinstance(said, int | float) and 0 < said <= FASTEST else None
 
 
 def plan(

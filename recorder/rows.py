@@ -17,7 +17,7 @@ import numpy as np
 from recorder.columns import Array
 from recorder.errors import RowError
 from recorder.leaf import TEXT, Leaf
-from recorder.structure import ArrayNode, DictNode, Node, TextNode, TupleNode
+from recorder.structure import ArrayNode, DictNode, Node, NoNode, TextNode, TupleNode
 
 Slots = Array | list[Any]
 """Where the rows of a leaf go: an array `(rows, *shape)`, or a list for text and ragged rows."""
@@ -105,6 +105,8 @@ def _own(leaf: Leaf, value: Any) -> Any:
 def _emit(node: Node, source: str, code: Code, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]) -> None:
     """Add the lines that put the value named `source`."""
     match node:
+        case NoNode():
+            return
         case DictNode() | TupleNode():
             _emit_parts(node, source, code, leaves, slots)
         case TextNode() if leaves[node.leaves[0].path].dtype == TEXT:

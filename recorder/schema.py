@@ -17,7 +17,8 @@ from recorder.errors import FormatError, MismatchError, NotARecordingError, Spac
 from recorder.files import sync, write_file
 from recorder.leaf import JSON, Leaf, leaf_from_json, leaf_to_json
 from recorder.shard import FORMAT
-from recorder.space import differences, space_from_json, space_to_json
+from recorder.space import space_from_json, space_to_json
+from recorder.space_differences import differences
 from recorder.storages.base import Storage, storage_from_json
 from recorder.storages.dict import DictStorage
 from recorder.structure import ArrayNode, Excluded, Node, keep_all, prune, structure
@@ -132,12 +133,12 @@ def read_schema(path: Path) -> Schema:
     except (FileNotFoundError, NotADirectoryError):
         raise NotARecordingError(f"{path} is no recording: it has no {NOTE}") from None
     try:
-        if (number := msgspec.json.decode(data, type=_FormatOnly).format) > FORMAT:
-            raise FormatError(f"{file} is of format {number}, this version reads up to {FORMAT}; install a newer one")
-        note = msgspec.json.decode(data, type=RecordingNote)
-        return _schema(note)
-    except msgspec.MsgspecError as error:
+        number = msgspec.json.decode(data, type=_FormatOnly).format
+        if number <= FORMAT:
+            return _schema(msgspec.json.decode(data, type=RecordingNote))
+    except (msgspec.MsgspecError, FormatError, SpaceError) as error:
         raise FormatError(f"{file} is not what the format says: {error}") from error
+    raise FormatError(f"{file} is of format {number}, this version reads up to {FORMAT}; install a newer one")
 
 
 class _FormatOnly(msgspec.Struct):
@@ -146,6 +147,8 @@ class _FormatOnly(msgspec.Struct):
 
 def _schema(note: RecordingNote) -> Schema:
     named = {name: space_from_json(data) for name, data in note.spaces.items()}
+    if missing := {"episode": {"observation", "action"}, "single": {ROW}}[note.rows] - named.keys():
+        raise FormatError(f"'spaces' lacks {sorted(missing)}")
     if note.rows == "episode":
         extra = named["extra"].spaces if isinstance(named.get("extra"), spaces.Dict) else {}
         declared = declare(StepSpace(named["observation"], named["action"], extra, named.get("render", False)))
@@ -199,7 +202,7 @@ def _differences(theirs: Schema, ours: Schema, storage: bool, dtypes: bool) -> S
         if name not in ours.spaces or name not in theirs.spaces:
             found.append(f"{name}: only {'in the recording' if name in theirs.spaces else 'here'}")
         else:
-            found += [f"{name}{_at(line)}" for line in differences(ours.spaces[name], theirs.spaces[name])]
+            found += differences(space_to_json(ours.spaces[name]), space_to_json(theirs.spaces[name]), name)
     if found:
         return found
     for path in dict.fromkeys([*theirs.leaves, *ours.leaves]):
@@ -214,6 +217,3 @@ def _differences(theirs: Schema, ours: Schema, storage: bool, dtypes: bool) -> S
             found.append(f"{path}: kept as {kept} here, as {kept_there} in the recording")
     return found
 
-
-def _at(line: str) -> str:
-    return line if line.startswith((":", "/")) else f"/{line}"

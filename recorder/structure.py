@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import singledispatch
 from typing import Any
@@ -11,12 +13,12 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import GraphInstance, Space
-from gymnasium.vector.utils import concatenate, create_empty_array, iterate
+from numpy.typing import NDArray
 
 from recorder.columns import ragged
 from recorder.errors import RowError, SpaceError
 from recorder.kinds import infer
-from recorder.leaf import TEXT, Leaf, Per, as_array, encode_keys, join, text_array
+from recorder.leaf import TEXT, Leaf, Per, as_array, cast_exactly, encode_keys, join, text_array
 from recorder.metadata import metadata_of
 from recorder.space import plain_space
 
@@ -70,6 +72,18 @@ class TextNode(ArrayNode):
         return next(values)
 
 
+class NoNode(Node):
+    """A position that is not recorded."""
+
+    leaves = ()
+
+    def flatten(self, value: Any) -> list[Any]:
+        return []
+
+    def unflatten(self, values: Values) -> Any:
+        return None
+
+
 class DictNode(Node):
     """A Dict: its items in the order of the space; keys in `dropped` are in its values and not kept."""
 
@@ -80,13 +94,17 @@ class DictNode(Node):
         self.leaves = tuple(leaf for node in nodes.values() for leaf in node.leaves)
 
     def flatten(self, value: Any) -> list[Any]:
+        return [leaf for node, part in self.parts(value) for leaf in node.flatten(part)]
+
+    def parts(self, value: Any) -> list[tuple[Node, Any]]:
+        """Return the nodes below this one with their values; raise `RowError` where the keys differ."""
         if not isinstance(value, Mapping):
             raise RowError(f"{self.path!r} is a dict of {list(self.nodes)}, got {type(value).__name__}")
         if missing := [key for key in self.nodes if key not in value]:
             raise RowError(f"{self.path!r} lacks {missing}: a row needs {list(self.nodes)}, got {list(value)}")
         if unknown := [key for key in value if key not in self.nodes and key not in self.dropped]:
             raise RowError(f"{self.path!r} has unknown keys {unknown}: the space has {list(self.nodes)}")
-        return [leaf for key, node in self.nodes.items() for leaf in node.flatten(value[key])]
+        return [(node, value[key]) for key, node in self.nodes.items()]
 
     def unflatten(self, values: Values) -> Any:
         return {key: node.unflatten(values) for key, node in self.nodes.items()}
@@ -104,9 +122,13 @@ class TupleNode(Node):
         self.leaves = tuple(leaf for node in self.nodes for leaf in node.leaves)
 
     def flatten(self, value: Any) -> list[Any]:
+        return [leaf for node, part in self.parts(value) for leaf in node.flatten(part)]
+
+    def parts(self, value: Any) -> list[tuple[Node, Any]]:
+        """Return the nodes below this one with their values; raise `RowError` where their number differs."""
         if not isinstance(value, tuple | list) or len(value) != len(self.nodes):
             raise RowError(f"{self.path!r} is a tuple of {len(self.nodes)}, got {value!r:.80}")
-        return [leaf for node, part in zip(self.nodes, value, strict=True) for leaf in node.flatten(part)]
+        return list(zip(self.nodes, value, strict=True))
 
     def unflatten(self, values: Values) -> Any:
         return tuple(node.unflatten(values) for node in self.nodes)
@@ -127,21 +149,22 @@ class SequenceNode(Node):
 
     def flatten(self, value: Any) -> list[Any]:
         if self.space.stack:
-            value = tuple(iterate(self.space.stacked_feature_space, value))
-        if not isinstance(value, tuple | list):
+            columns = stacked_columns(self.element, value, self.path)
+        elif isinstance(value, tuple | list):
+            columns = columns_of(self.element, [self.element.flatten(item) for item in value])
+        else:
             raise RowError(f"{self.path!r} is a tuple of any length, got {type(value).__name__}")
-        return list_elements(self.element, [self.element.flatten(item) for item in value]) or [len(value)]
+        if len(lengths := {len(column) for column in columns}) > 1:
+            raise RowError(f"{self.path!r} is a stack whose parts are equally long, got lengths {sorted(lengths)}")
+        return list_columns(self.element, columns) or [len(value)]
 
     def unflatten(self, values: Values) -> Any:
         own = [next(values) for _ in self.leaves]
+        if self.space.stack:
+            return stacked(self.element, iter(own))
         if self.element.leaves:
-            items = elements(self.element, iter(own))
-        else:
-            items = [self.element.unflatten(iter(())) for _ in range(int(own[0]))]
-        if not self.space.stack:
-            return tuple(items)
-        empty = create_empty_array(self.space.feature_space, len(items))
-        return concatenate(self.space.feature_space, items, empty)
+            return tuple(elements(self.element, iter(own)))
+        return tuple(self.element.unflatten(iter(())) for _ in range(int(own[0])))
 
 
 class GraphNode(Node):
@@ -159,8 +182,8 @@ class GraphNode(Node):
         self.leaves = (*self._ragged, *flags)
 
     def flatten(self, value: Any) -> list[Any]:
-        if not isinstance(value, GraphInstance):
-            raise RowError(f"{self.path!r} is a GraphInstance, got {type(value).__name__}")
+        if not isinstance(value, GraphInstance) or value.nodes is None:
+            raise RowError(f"{self.path!r} is a GraphInstance with nodes, got {value!r:.80}")
         absent = [np.empty((0, *leaf.shape), leaf.dtype) for leaf in self._ragged]
         parts = [empty if part is None else part for part, empty in zip(value, absent, strict=True)]
         return [*parts, value.edges is not None, value.edge_links is not None]
@@ -180,13 +203,20 @@ class OneOfNode(Node):
         self.leaves = (Leaf(join(path, "choice"), (), "int64", per=per), *listed)
 
     def flatten(self, value: Any) -> list[Any]:
-        if not isinstance(value, tuple | list) or len(value) != 2 or not 0 <= int(value[0]) < len(self.options):
-            raise RowError(f"{self.path!r} is a pair of (option, value), got {value!r:.80}")
-        choice, chosen = int(value[0]), value[1]
+        choice, chosen = self._choice(value)
         rows: list[Any] = [choice]
         for i, option in enumerate(self.options):
-            rows += list_elements(option, [option.flatten(chosen)] if i == choice else [])
+            rows += list_columns(option, columns_of(option, [option.flatten(chosen)] if i == choice else []))
         return rows
+
+    def _choice(self, value: Any) -> tuple[int, Any]:
+        """Return which option a value takes, and the value of that option."""
+        if isinstance(value, tuple | list) and len(value) == 2 and isinstance(value[0], int | np.integer | np.ndarray):
+            with suppress(TypeError):
+                choice = operator.index(value[0])
+                if 0 <= choice < len(self.options):
+                    return choice, value[1]
+        raise RowError(f"{self.path!r} is a pair of (option, value) with {len(self.options)} options, got {value!r:.80}")
 
     def unflatten(self, values: Values) -> Any:
         choice = int(next(values))
@@ -202,26 +232,70 @@ def listed_leaves(leaf: Leaf) -> list[Leaf]:
     return [values, Leaf(f"{leaf.path}%lengths", (), "int64", per=leaf.per, ragged=True)]
 
 
-def list_elements(element: Node, rows: Sequence[Sequence[Any]]) -> list[Any]:
-    """Return the rows of many elements as the values of `listed_leaves`."""
-    return [value for i, leaf in enumerate(element.leaves) for value in list_values(leaf, [row[i] for row in rows])]
+def columns_of(element: Node, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Return the rows of many elements leaf by leaf."""
+    return [[row[i] for row in rows] for i in range(len(element.leaves))]
+
+
+def stacked_columns(element: Node, value: Any, path: str) -> list[list[Any]]:
+    """Return what a stacked Sequence holds leaf by leaf.
+
+    It is a Dict of arrays, a Tuple of arrays, an array; of what Gymnasium does not stack, such as Text, a tuple.
+    """
+    match element:
+        case DictNode() | TupleNode():
+            parts = element.parts(value)
+            return [column for inner, part in parts for column in stacked_columns(inner, part, path)]
+    if not isinstance(value, tuple | list) and not (isinstance(value, np.ndarray) and value.ndim):
+        raise RowError(f"{path!r} is a stack of elements, got {type(value).__name__} {value!r:.80}")
+    return columns_of(element, [element.flatten(item) for item in value])
+
+
+def stacked(element: Node, values: Values) -> Any:
+    """Return the stacked Sequence that `stacked_columns` took apart; takes from `values` what belongs to it."""
+    match element:
+        case DictNode():
+            return {key: stacked(inner, values) for key, inner in element.nodes.items()}
+        case TupleNode():
+            return tuple(stacked(inner, values) for inner in element.nodes)
+        case ArrayNode() if not isinstance(element, TextNode):
+            return np.asarray(next(values))
+    return tuple(elements(element, values))
+
+
+def list_columns(element: Node, columns: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the columns of many elements as the values of `listed_leaves`."""
+    return [value for pair in zip(element.leaves, columns, strict=True) for value in list_values(*pair)]
 
 
 def list_values(leaf: Leaf, items: Sequence[Any]) -> list[Any]:
     """Return values of one leaf as one ragged row, and their lengths if the leaf was ragged before."""
-    if leaf.ragged:
-        joined = ragged(items, leaf)
-        return [joined.values, joined.lengths]
-    if leaf.dtype == TEXT:
+    if leaf.dtype == TEXT and not leaf.ragged:
         return [text_array(items)]
+    arrays = [np.asarray(item) if leaf.dtype == TEXT else as_array(leaf, item) for item in items]
+    if len({array.dtype for array in arrays}) > 1:
+        arrays = _of_one_dtype(leaf, arrays)
     try:
-        return [np.stack([as_array(leaf, item) for item in items]) if items else np.empty((0, *leaf.shape), leaf.dtype)]
-    except ValueError as error:
+        if leaf.ragged:
+            joined = ragged(arrays, leaf)
+            return [joined.values, joined.lengths]
+        return [np.stack(arrays) if items else np.empty((0, *leaf.shape), leaf.dtype)]
+    except (ValueError, TypeError) as error:
         raise RowError(f"{leaf.path!r} holds elements of shape {leaf.shape}, got different ones: {error}") from error
 
 
+def _of_one_dtype(leaf: Leaf, arrays: Sequence[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return arrays in the dtype that NumPy promotes them to, if that keeps every value."""
+    common = np.result_type(*arrays)
+    cast = [cast_exactly(array, common) for array in arrays]
+    if any(array is None for array in cast):
+        names = sorted({array.dtype.name for array in arrays})
+        raise RowError(f"{leaf.path!r} holds elements of {names}, which have no common dtype that is exact")
+    return [array for array in cast if array is not None]
+
+
 def elements(element: Node, values: Values) -> list[Any]:
-    """Return the elements of which `list_elements` made `values`; takes from `values` what belongs to them."""
+    """Return the elements of which `list_columns` made `values`; takes from `values` what belongs to them."""
     columns = [list_items(leaf, values) for leaf in element.leaves]
     return [element.unflatten(iter(row)) for row in zip(*columns, strict=True)]
 
@@ -260,14 +334,21 @@ def structure(space: Space[Any], path: str, per: Per = "moment", excluded: Exclu
 
 def prune(space: Space[Any], path: str, excluded: Excluded) -> Space[Any]:
     """Return `space` without the items of Dicts that are excluded."""
+    if isinstance(space, spaces.Tuple):
+        return _annotated(spaces.Tuple([prune(item, join(path, str(i)), excluded) for i, item in enumerate(space)]), space)
     if not isinstance(space, spaces.Dict):
         return space
     names = encode_keys(list(space.spaces))
     inner = {key: (join(path, name), item) for name, (key, item) in zip(names, space.spaces.items(), strict=True)}
-    kept = spaces.Dict({key: prune(item, at, excluded) for key, (at, item) in inner.items() if not excluded(at)})
-    if metadata := metadata_of(space):
-        kept.metadata = metadata  # type: ignore[attr-defined]
-    return kept
+    kept = {key: prune(item, at, excluded) for key, (at, item) in inner.items() if not excluded(at)}
+    return _annotated(spaces.Dict(kept), space)
+
+
+def _annotated(space: Space[Any], source: Space[Any]) -> Space[Any]:
+    """Return `space` with the metadata of another one."""
+    if metadata := metadata_of(source):
+        space.metadata = metadata  # type: ignore[attr-defined]
+    return space
 
 
 @singledispatch

@@ -20,8 +20,9 @@ from recorder.leaf import TEXT, Leaf, text_array
 from recorder.storages.base import Run, Segment, Storage, Writer
 
 TRIAL_BYTES = 1 << 20
-FEWEST_ROWS, MOST_ROWS = 8, 4096
-"""Each of the two segments of a trial has about so many bytes of rows, and no fewer and no more rows than this."""
+FEWEST_ROWS, MOST_ROWS, MOST_ARRAYS = 8, 1024, 64
+"""Each of the two segments of a trial has about so many bytes, and no fewer rows than this and no more: those of
+arrays with two axes or more may be pictures, which take longer."""
 
 
 class Cost(NamedTuple):
@@ -73,8 +74,8 @@ def synthetic_rows(leaf: Leaf) -> Rows:
     Pictures are gradients and shapes that move; numbers walk at random; lists and texts change in length.
     """
     generator = np.random.default_rng(zlib.crc32(leaf.path.encode()))
-    fitting = TRIAL_BYTES // max(leaf.nbytes, 1)
-    count = 2 * min(max(fitting, FEWEST_ROWS), MOST_ROWS)
+    most = MOST_ARRAYS if len(leaf.shape) > 1 else MOST_ROWS
+    count = 2 * min(max(TRIAL_BYTES // max(leaf.nbytes, 1), FEWEST_ROWS), most)
     if not leaf.ragged:
         return _values(leaf, count, generator)
     lengths = generator.integers(0, 8, count)
@@ -126,22 +127,20 @@ def _pictures(leaf: Leaf, count: int, axis: int) -> Array:
     channels = math.prod(outer) * math.prod(inner)
     rows = np.empty((count, channels, height, width), leaf.numpy_dtype)
     for t in range(count):
-        for channel in range(channels):
-            rows[t, channel] = _of_kind(_scene(height, width, t, channel), leaf)
+        rows[t] = _of_kind(_scene(channels, height, width, t), leaf)
     parted = rows.reshape(count, *outer, *inner, height, width)
     return np.ascontiguousarray(np.moveaxis(parted, (-2, -1), (axis + 1, axis + 2)))
 
 
-def _scene(height: int, width: int, t: int, channel: int) -> NDArray[np.float64]:
-    """Return a picture of values from 0 to 1: a gradient, and before it a disc and a bar, all moving."""
-    x, y = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))
-    picture: NDArray[np.float64] = (
-        0.5 + 0.25 * np.sin(5 * x + 0.05 * t + channel) + 0.2 * np.sin(4 * y - 0.03 * t + 2 * channel)
-    )
+def _scene(channels: int, height: int, width: int, t: int) -> NDArray[np.float64]:
+    """Return a picture `(C, H, W)` from 0 to 1: a gradient, and before it a disc and a bar, all moving."""
+    x, y = np.linspace(0, 1, width), np.linspace(0, 1, height)[:, None]
+    channel = np.arange(channels)[:, None, None]
+    picture = 0.5 + 0.25 * np.sin(5 * x + 0.05 * t + channel) + 0.2 * np.sin(4 * y - 0.03 * t + 2 * channel)
     disc = (x - 0.5 - 0.3 * math.cos(0.1 * t)) ** 2 + (y - 0.5 - 0.3 * math.sin(0.1 * t)) ** 2 < 0.02
-    picture[disc] = 0.2 + 0.3 * (channel % 3)
-    picture[np.abs(x - (0.02 * t) % 1) < 0.03] *= 0.5
-    return picture
+    picture[:, disc] = 0.2 + 0.3 * (channel[..., 0] % 3)
+    picture[:, :, np.abs(x - (0.02 * t) % 1) < 0.03] *= 0.5
+    return np.asarray(picture)
 
 
 def _of_kind(picture: NDArray[np.float64], leaf: Leaf) -> Array:

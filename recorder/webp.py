@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from recorder.errors import DamagedError, FormatError, LayoutError
 
-SIDE = 16_383
-"""The longest side of a WebP picture: its header has 14 bits for each."""
+SIDE = 16_382
+"""The longest side that imagecodecs codes; the header of a picture has room for 16,383."""
 
 HEADER = 30
 """Bytes from which the size of any WebP picture can be told; no picture is shorter."""
@@ -21,7 +21,7 @@ _ANIMATED = 0x02
 
 
 def is_picture(shape: Sequence[int], dtype: str) -> bool:
-    """Return whether rows are what WebP keeps: uint8 `(H, W, 3)` or `(H, W, 4)`, sides of 1 to 16,383.
+    """Return whether rows are what WebP keeps: uint8 `(H, W, 3)` or `(H, W, 4)`, sides of 1 to 16,382.
 
     Grey pictures are not: WebP gives them back as RGB. Nor is uint16: the encoder cuts it to 8 bits in
     silence.

@@ -177,6 +177,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         if not self._active:
             return self._step_outside(action)
         writer = self._writer
+        if self._has_extra and self._extra is None:
+            raise RowError(f"this step has no extra values: call record({', '.join(self._extra_names)}) before step")
         if self._puts is None or writer.pipeline is None:
             self._prepare(action)
         ring = writer.ring
@@ -235,8 +237,6 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
 
     def _put_extra(self, slot: int) -> None:
         """Put what `record` gave for this step."""
-        if self._extra is None:
-            raise RowError(f"this step has no extra values: call record({', '.join(self._extra_names)}=...) before step")
         self._writer.compile(("extra",)).slow(slot, self._extra)
         self._extra = None
 

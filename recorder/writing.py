@@ -39,7 +39,7 @@ from recorder.shard import Origin
 from recorder.staging import Staging
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
-from recorder.structure import Node
+from recorder.structure import Node, NoNode
 
 Existing = Literal["append", "refuse", "replace"]
 
@@ -137,7 +137,7 @@ class RecordingWriter:
             raise ValueError(f"existing={existing!r} is none of {get_args(Existing)}")
         if existing == "replace":
             replace_recording(self.path)
-        theirs = existing_schema(self.path)
+        theirs = existing_schema(self.path, beside_others=existing == "replace")
         if theirs is not None and existing == "refuse":
             raise ExistsError(f"{self.path} holds a recording already; pass existing='append' or record elsewhere")
         if theirs is not None and isinstance(self._space, StepSpace) and self._space.render is True:
@@ -225,21 +225,17 @@ class RecordingWriter:
             raise EpisodeError(f"episode {self._note.id} is still open: commit() or discard() it first")
         number = self._episodes
         note = EpisodeNote(number, f"{self.writer}-{number:06d}", seed, options, generator, time.time())
+        self._episodes += 1
         if self.pipeline is None:
             self.ring.head = 0
             self._settled -= self._undecided
-        else:
-            self._announce(note)
-        self._episodes += 1
         self._first = self.ring.head
         self._first_info = None
         self._began = time.perf_counter()
         self._note = note
+        if self.pipeline is not None:
+            self.pipeline.event(number, partial(self._announce, note))
         return note.id
-
-    def _announce(self, note: EpisodeNote, position: int | None = None) -> None:
-        assert self.pipeline is not None and self._committer is not None
-        self.pipeline.event(note.number, partial(self._committer.begin, note), position)
 
     def append(self, row: Any) -> None:
         """Add a row to the open episode.
@@ -321,8 +317,8 @@ class RecordingWriter:
         """End the open episode for one of the reasons that the format names; with a `reason` it is put aside."""
         note = self.note
         note.end = note.end or end
-        if self.pipeline is not None and self._committer is not None:
-            self.pipeline.event(None, partial(self._committer.end, note, reason))
+        if self.pipeline is not None:
+            self.pipeline.event(None, partial(self._conclude, note, reason))
         self._note = None
         if self.pipeline is not None and self.options.flush_every == 0:
             self.pipeline.flush()
@@ -337,7 +333,7 @@ class RecordingWriter:
             LayoutError: a storage cannot keep what a leaf turned out to be.
             MismatchError: another process made a different recording in the folder in the meantime.
         """
-        fresh = {name: value for name, value in values.items() if name not in self._settled}
+        fresh = {name: values[name] for name in values.keys() & self.schema.nodes.keys() - self._settled}
         if fresh or self.pipeline is None:
             self._settle(fresh)
             if self._settled >= set(self.schema.nodes):
@@ -369,21 +365,38 @@ class RecordingWriter:
             self.ring = Ring(list(self.schema.leaves.values()))
 
     def _open(self) -> None:
-        """Make the recording, start the worker, and hand it the episode that is open."""
-        self.schema.storage.check(self.leaves)
+        """Start the worker, which makes the recording, and hand it the episode that is open."""
+        if self.pipeline is None:
+            self.schema.storage.check(self.leaves)
+            keep_info = lru_cache(4096)(lambda path: not self.excluded(path))
+            moments = self.schema.rows == "episode"
+            pipeline = Pipeline(self.ring, self._make_committer, keep_info, moments=moments)
+            if self._note is not None:
+                pipeline.event(self._note.number, partial(self._announce, self._note), self._first)
+            if self._first_info is not None:
+                pipeline.info(self._first_info, self._first)
+            _open.add(self)
+            self.pipeline = pipeline
+        self.pipeline.start()
+
+    def _make_committer(self) -> Committer:
+        """Make the recording on disk and what commits to it; called by the worker."""
         create(self.path, self.schema)
         staging = Staging(self.path, self.writer)
         judge = None if self._keep_if is None else self._judge
-        self._committer = Committer(
-            self.path, self.storage, self.leaves, self.origin, self.options, staging, judge
-        )
-        _open.add(self)
-        self.pipeline = Pipeline(self.ring, self._committer, lru_cache(4096)(lambda path: not self.excluded(path)))
-        if self._note is not None:
-            self._announce(self._note, self._first)
-        if self._first_info is not None:
-            self.pipeline.info(self._first_info, self._first)
-        self.pipeline.start()
+        committer = Committer(self.path, self.storage, self.leaves, self.origin, self.options, staging, judge)
+        self._committer = committer
+        return committer
+
+    def _announce(self, note: EpisodeNote) -> None:
+        """Tell the committer that an episode begins; called by the worker."""
+        assert self._committer is not None
+        self._committer.begin(note)
+
+    def _conclude(self, note: EpisodeNote, reason: str) -> None:
+        """Tell the committer that an episode has ended; called by the worker."""
+        assert self._committer is not None
+        self._committer.end(note, reason)
 
     def _judge(self, note: EpisodeNote, columns: Mapping[str, Column]) -> str | None:
         """Ask `keep_if` whether an episode is to be kept."""
@@ -393,7 +406,7 @@ class RecordingWriter:
     def compile(self, names: tuple[str, ...]) -> Put:
         """Return what puts one value of each named structure into a slot of the ring."""
         if names not in self._compiled:
-            nodes = {name: self.schema.nodes[name] for name in names}
+            nodes = {name: self.schema.nodes.get(name, NoNode()) for name in names}
             self._compiled[names] = compile_put(nodes, self.ring.leaves, self.ring.slots)
         return self._compiled[names]
 

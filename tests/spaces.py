@@ -134,7 +134,8 @@ def facts(value: Any) -> Any:
     """
     match value:
         case Space():
-            kept = {name: inner for name, inner in vars(value).items() if name != "_np_random"}
+            passing = {"_np_random", "low_repr", "high_repr"}
+            kept = {name: inner for name, inner in vars(value).items() if name not in passing}
             return type(value), {name: facts(inner) for name, inner in kept.items()}
         case np.ndarray() | np.generic():
             return value.dtype.str, value.shape, value.tobytes()

@@ -614,7 +614,7 @@ words = st.lists(
 )
 arrays = st.builds(
     lambda shape, dtype, high: spaces.Box(0, high, shape, dtype),
-    st.lists(st.sampled_from([1, 3, 4, 7, 16, 128, 200]), max_size=4).map(tuple),
+    st.lists(st.sampled_from([1, 3, 4, 16, 128]), max_size=3).map(tuple),
     st.sampled_from([np.uint8, np.uint16, np.int32, np.float32]),
     st.sampled_from([1, 10, 255]),
 )

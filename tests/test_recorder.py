@@ -225,7 +225,7 @@ class TestEndsAndBoundaries:
             stop = []
             def shoot():
                 while not stop:
-                    time.sleep(random.uniform(0, 0.002))
+                    time.sleep(random.uniform(0, 0.008))
                     os.kill(os.getpid(), signal.SIGINT)
             caught = 0
             gun = threading.Thread(target=shoot)

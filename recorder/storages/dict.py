@@ -105,7 +105,8 @@ class DictStorage(Storage):
         shares = self.shares(leaves)
         staged = [make(storage, directory / f"{i}", own) for i, (storage, own) in enumerate(shares)]
         folders = [folder.relative_to(directory) for _, _, folder in self._folders(directory, leaves)]
-        return DictWriter([set(leaf.path for leaf in own) for _, own in shares], staged, folders)
+        series = any(leaf.per == "moment" for leaf in leaves)
+        return DictWriter([{leaf.path for leaf in own} for _, own in shares], staged, folders, series)
 
     def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
         return DictReader(directory, leaves, counts, self._folders(directory, leaves))
@@ -123,10 +124,16 @@ class DictStorage(Storage):
 
 
 class DictWriter(Writer):
-    """Writers that share the leaves; the first takes the rows of leaves that nobody declared."""
+    """Writers that share the leaves; the first takes the rows of leaves that nobody declared.
 
-    def __init__(self, paths: Sequence[set[str]], writers: Sequence[Writer], folders: Sequence[Path]) -> None:
+    In a `series` of steps a segment has one moment more than transitions.
+    """
+
+    def __init__(
+        self, paths: Sequence[set[str]], writers: Sequence[Writer], folders: Sequence[Path], series: bool
+    ) -> None:
         self._writers = list(zip(paths, writers, folders, strict=True))
+        self._series = series
         self._declared = set().union(*paths)
 
     @property
@@ -154,7 +161,8 @@ class DictWriter(Writer):
         for writer in holders:
             for segment in writer.segments():
                 found.setdefault(segment.number, []).append(segment)
-        return [least(parts) for _, parts in sorted(found.items()) if len(parts) == len(holders)]
+        whole = [parts for _, parts in sorted(found.items()) if len(parts) == len(holders)]
+        return [least(parts, self._series) for parts in whole]
 
     def view(self, segment: Segment) -> Mapping[str, Column]:
         views = [writer.view(segment) for _, writer, _ in self._writers]
@@ -175,11 +183,13 @@ class DictWriter(Writer):
         each(lambda item: item[1].close(), self._writers)
 
 
-def least(parts: Sequence[Segment]) -> Segment:
-    """Return the rows that all parts of one segment have; row k of a transition needs moment k."""
-    moments = min((part.moments for part in parts if part.moments != NO_LEAF), default=0)
-    transitions = min((part.transitions for part in parts if part.transitions != NO_LEAF), default=0)
-    return Segment(parts[0].number, moments, transitions)
+def least(parts: Sequence[Segment], series: bool) -> Segment:
+    """Return the whole rows that all parts of one segment have; row k is moment k and the transition to it."""
+    gaps = [part.moments - part.transitions for part in parts if NO_LEAF not in part[1:]]
+    gap = 1 if series else max(gaps, default=0)
+    rows = [part.moments for part in parts if part.moments != NO_LEAF]
+    rows += [part.transitions + gap for part in parts if part.transitions != NO_LEAF]
+    return Segment(parts[0].number, min(rows), max(min(rows) - gap, 0))
 
 
 def each(call: Callable[[T], None], items: Iterable[T]) -> None:

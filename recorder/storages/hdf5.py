@@ -21,6 +21,9 @@ from recorder.storages.table_reading import Columns, TableReader
 CHUNK_BYTES = 256 << 10
 """Size of a compressed chunk: large enough to compress, small enough to read for one row."""
 
+VALUE = "%value"
+"""Where a dataset is whose own name is that of a group: a key of `info` may be a number first and a dict later."""
+
 TEXT_DTYPE = h5py.string_dtype()
 BYTES_DTYPE = h5py.vlen_dtype(np.uint8)
 
@@ -69,10 +72,12 @@ def hdf5_image(columns: Columns, compression: str | None = None, level: int = 1)
     The image is made in memory: HDF5 never sees the disk, so a full disk is an ordinary error (h5py ends in a
     segmentation fault there), and no file is ever half written.
     """
+    groups = {name[:end] for name in columns for end, letter in enumerate(name) if letter == "/"}
     with h5py.File("image", "w", driver="core", backing_store=False, libver=("v110", "v110")) as file:
         for name, values in columns.items():
             array = text_column(values) if values.dtype == object else values
-            file.create_dataset(name, data=array, dtype=array.dtype, **filters(array, compression, level))
+            place = f"{name}/{VALUE}" if name in groups else name
+            file.create_dataset(place, data=array, dtype=array.dtype, **filters(array, compression, level))
         file.flush()
         image: bytes = file.id.get_file_image()
         return image
@@ -111,25 +116,34 @@ class HDF5File:
             raise DamagedError(f"{path} cannot be opened as HDF5: {error}") from error
 
     def __contains__(self, name: object) -> bool:
-        return name in self._file
+        return self._find(str(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._file)
 
     def __getitem__(self, name: str) -> Dataset:
-        place = self._file
-        for part in name.split("/"):
-            link = place.get(part, getlink=True)
-            if link is None:
-                raise KeyError(name)
-            if not isinstance(link, h5py.HardLink):
-                raise DamagedError(f"{self.path}: {name!r} is a link to somewhere else, which is refused")
-            place = place[part]
-        if not isinstance(place, h5py.Dataset):
-            raise DamagedError(f"{self.path}: {name!r} is no dataset")
+        place = self._find(name)
+        if place is None:
+            raise KeyError(name)
         if place.external or place.is_virtual:
             raise DamagedError(f"{self.path}: {name!r} keeps its rows in other files, which is refused")
         return Dataset(self.path, place)
+
+    def _find(self, name: str) -> h5py.Dataset | None:
+        """Return the dataset of a name, if there is one; no link is followed."""
+        place = self._file
+        for part in name.split("/"):
+            place = self._below(place, part, name)
+        place = self._below(place, VALUE, name) if isinstance(place, h5py.Group) else place
+        return place if isinstance(place, h5py.Dataset) else None
+
+    def _below(self, place: Any, part: str, name: str) -> Any:
+        link = place.get(part, getlink=True) if isinstance(place, h5py.Group) else None
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            raise DamagedError(f"{self.path}: {name!r} is a link to somewhere else, which is refused")
+        return place[part]
 
     def close(self) -> None:
         self._file.close()

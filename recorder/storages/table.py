@@ -74,9 +74,13 @@ class TableWriter(Writer):
         return sum(part.nbytes for part in self._parts if part.rows is not None)
 
     def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
-        kept = {leaf.path: _copied(rows[leaf.path]) for leaf in self._leaves}
-        sparse = {path: column for path, column in rows.items() if isinstance(column, Sparse)}
-        self._add(Part({**kept, **sparse}, runs, max((run.stop for run in runs), default=0), None))
+        filled = [run for run in runs if run.stop > run.start]
+        if not filled:
+            return
+        length = max(run.stop for run in filled)
+        sparse = [path for path, column in rows.items() if isinstance(column, Sparse)]
+        kept = {path: _copied(rows[path], length) for path in [*(leaf.path for leaf in self._leaves), *sparse]}
+        self._add(Part(kept, filled, length, None))
         if self.nbytes > TABLE_BYTES:
             self._spill()
 
@@ -100,22 +104,19 @@ class TableWriter(Writer):
             part.rows = None
 
     def _write(self, parts: Sequence[Part]) -> None:
-        """Write parts as one file and let one part stand for them all."""
-        rows = {leaf.path: concatenate([dense(part.rows, leaf.path) for part in parts]) for leaf in self._leaves}
-        sparse = {path: join_sparse(path, [_sparse(part, path) for part in parts]) for path in _sparse_paths(parts)}
-        starts = np.cumsum([0, *(part.length for part in parts)]).tolist()
-        runs = [
-            run._replace(start=run.start + start, stop=run.stop + start)
-            for part, start in zip(parts, starts, strict=False)
-            for run in part.runs
-            if run.segment in self._pieces
-        ]
+        """Write the rows that are not forgotten as one file, and let one part stand for them all."""
+        taken = [(part, _positions(part.runs)["moment"]) for part in parts]
+        rows: dict[str, Rows] = {}
+        for leaf in self._leaves:
+            rows[leaf.path] = concatenate([dense_take(dense(part.rows, leaf.path), index) for part, index in taken])
+        for path in _sparse_paths(parts):
+            rows[path] = join_sparse(path, [_take_sparse(part.rows or {}, path, index) for part, index in taken])
+        runs = _moved_together([run for part in parts for run in part.runs])
         file = self._directory / f"part-{self._files:06d}{self._suffix}"
-        joined = Part({**rows, **sparse}, runs, starts[-1], file)
+        joined = Part(rows, runs, runs[-1].stop, file)
         self._directory.mkdir(parents=True, exist_ok=True)
-        note = {"length": joined.length, "runs": runs, "sparse": [leaf_to_json(column.leaf) for column in sparse.values()]}
-        write_file(file, self._encode(named_columns(joined.rows or {})))
-        write_file(note_of(file), json.dumps(note).encode())
+        write_file(file, self._encode(named_columns(rows)))
+        _write_note(joined, [column.leaf for column in rows.values() if isinstance(column, Sparse)])
         self._files += 1
         self._replace(parts, joined)
 
@@ -196,12 +197,7 @@ class TableWriter(Writer):
         for path in paths:
             rows: list[Sparse | int] = []
             for part, spans in _by_part(pieces):
-                column = loaded[id(part)].get(path)
-                index = spans["moment"]
-                count = index.stop - index.start if isinstance(index, slice) else len(index)
-                taken = count if column is None else take(column, index)
-                assert isinstance(taken, Sparse | int)
-                rows.append(taken)
+                rows.append(_take_sparse(loaded[id(part)], path, spans["moment"]))
             joined.append(join_sparse(path, rows))
         return [column for column in joined if column.present.any()]
 
@@ -210,18 +206,14 @@ class TableWriter(Writer):
             return {path: column for path, column in part.rows.items() if isinstance(column, Sparse)}
         assert part.file is not None
         with closing(self._open(part.file)) as file:
-            leaves = [leaf_from_json(leaf) for leaf in json.loads(note_of(part.file).read_bytes())["sparse"]]
-            return {leaf.path: file_sparse(file, leaf, part.length) for leaf in leaves}
+            return {leaf.path: file_sparse(file, leaf, part.length) for leaf in _sparse_leaves(part.file)}
 
     def forget(self, segments: Sequence[int]) -> None:
-        gone = set(segments)
-        for segment in gone:
-            for piece in self._pieces.pop(segment, ()):
-                piece.part.live.discard(segment)
-        for part in self._parts:
-            if not part.live and part.file is not None:
-                remove(part.file)
-                remove(note_of(part.file))
+        gone = {id(piece.part): piece.part for segment in segments for piece in self._pieces.pop(segment, ())}
+        for part in gone.values():
+            part.live.difference_update(segments)
+            part.runs = [run for run in part.runs if run.segment in part.live]
+            _forget_runs(part)
         self._parts = [part for part in self._parts if part.live]
 
     def close(self) -> None:
@@ -241,13 +233,26 @@ class TableWriter(Writer):
             self._add(Part(None, [Run(*run) for run in note["runs"]], note["length"], file))
 
 
-def _copied(rows: Rows) -> Rows:
-    return rows.copy() if isinstance(rows, np.ndarray) else rows
+def _copied(rows: Rows, length: int) -> Rows:
+    """Return the first rows of what was lent."""
+    match rows:
+        case Ragged(lengths, values):
+            return Ragged(lengths[:length].copy(), values[: int(lengths[:length].sum())].copy())
+        case Sparse(leaf, present, values):
+            kept = _copied(values, int(present[:length].sum()))
+            assert not isinstance(kept, Sparse)
+            return Sparse(leaf, present[:length].copy(), kept)
+        case _:
+            return rows[:length].copy()
 
 
-def _sparse(part: Part, path: str) -> Sparse | int:
-    column = (part.rows or {}).get(path)
-    return column if isinstance(column, Sparse) else part.length
+def _take_sparse(rows: Mapping[str, Rows], path: str, index: slice | Array) -> Sparse | int:
+    """Return some rows of a key of an info, or how many they are where a part has no such key."""
+    if path not in rows:
+        return index.stop - index.start if isinstance(index, slice) else len(index)
+    taken = take(rows[path], index)
+    assert isinstance(taken, Sparse)
+    return taken
 
 
 def _sparse_paths(parts: Sequence[Part]) -> list[str]:
@@ -273,15 +278,47 @@ def _by_part(pieces: Sequence[Piece]) -> Iterator[tuple[Part, dict[Per, slice | 
     """Yield neighbouring pieces of one part together, with the positions of their rows of each class."""
     for _, group in groupby(pieces, key=lambda piece: id(piece.part)):
         own = list(group)
-        starts = np.fromiter((piece.start for piece in own), np.int64, len(own))
-        stops = np.fromiter((piece.stop for piece in own), np.int64, len(own))
-        firsts = np.fromiter((piece.first for piece in own), np.int64, len(own))
-        yield own[0].part, {"moment": positions(starts, stops), "transition": positions(starts + firsts, stops)}
+        yield own[0].part, _positions(own)
+
+
+def _positions(runs: Sequence[Piece | Run]) -> dict[Per, slice | Array]:
+    """Return the positions of the rows of each class in runs of one part."""
+    starts = np.fromiter((run.start for run in runs), np.int64, len(runs))
+    stops = np.fromiter((run.stop for run in runs), np.int64, len(runs))
+    firsts = np.fromiter((run.first for run in runs), np.int64, len(runs))
+    return {"moment": positions(starts, stops), "transition": positions(starts + firsts, stops)}
+
+
+def _moved_together(runs: Sequence[Run]) -> list[Run]:
+    """Return runs of the same lengths that follow one another without gaps."""
+    stops = np.cumsum([run.stop - run.start for run in runs]).tolist()
+    return [run._replace(start=stop - run.stop + run.start, stop=stop) for run, stop in zip(runs, stops, strict=True)]
 
 
 def note_of(file: Path) -> Path:
     """Return the file that says whose rows are in a part."""
     return file.with_suffix(".json")
+
+
+def _write_note(part: Part, sparse: Sequence[Leaf]) -> None:
+    assert part.file is not None
+    note = {"length": part.length, "runs": part.runs, "sparse": [leaf_to_json(leaf) for leaf in sparse]}
+    write_file(note_of(part.file), json.dumps(note).encode())
+
+
+def _sparse_leaves(file: Path) -> list[Leaf]:
+    return [leaf_from_json(leaf) for leaf in json.loads(note_of(file).read_bytes())["sparse"]]
+
+
+def _forget_runs(part: Part) -> None:
+    """Let the files of a part say no more of segments that were forgotten; without any left they go."""
+    if part.file is None:
+        return
+    if part.live:
+        _write_note(part, _sparse_leaves(part.file))
+        return
+    remove(part.file)
+    remove(note_of(part.file))
 
 
 def dense(rows: Mapping[str, Rows] | None, path: str) -> Array | Ragged:

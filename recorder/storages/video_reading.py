@@ -103,9 +103,21 @@ def read_track(path: Path) -> Track:
 
 
 def _index(file: IO[bytes]) -> tuple[Boxes, int]:
-    """Return the only `moov` box of a file, and the size of the file."""
+    """Return the `moov` box of a file, and the size of the file; fragments tell of a file that was not closed."""
     end = os.fstat(file.fileno()).st_size
-    found, position = [], 0
+    parts = dict(_parts(file, end))
+    if b"moov" not in parts or b"moof" in parts:
+        raise ValueError("it has no index: it is cut, or was not closed")
+    start, size = parts[b"moov"]
+    if size > INDEX_BYTES:
+        raise ValueError(f"its index of {size} bytes is too large")
+    file.seek(start)
+    return Boxes(memoryview(file.read(size))), end
+
+
+def _parts(file: IO[bytes], end: int) -> Iterator[tuple[bytes, tuple[int, int]]]:
+    """Yield the outermost boxes of a file: their kinds, where their content begins, and its size."""
+    position = 0
     while position < end:
         file.seek(position)
         header = file.read(16)
@@ -114,19 +126,12 @@ def _index(file: IO[bytes]) -> tuple[Boxes, int]:
         if size == 1:
             head, size = 16, struct.unpack_from(">Q", header, 8)[0]
         if not head <= size <= end - position:
-            raise ValueError(f"it is cut: its part {kind!r} has {size} bytes, {end - position} are there")
-        if kind == b"moov":
-            found.append((position + head, size - head))
+            raise ValueError(f"its part {kind!r} has {size} bytes, {end - position} are there")
+        yield kind, (position + head, size - head)
         position += size
-    if len(found) != 1 or found[0][1] > INDEX_BYTES:
-        raise ValueError("it has no index, or several: it was not closed" if len(found) != 1 else "its index is too large")
-    file.seek(found[0][0])
-    return Boxes(memoryview(file.read(found[0][1]))), end
 
 
 def _track(movie: Boxes, end: int) -> Track:
-    if movie.get("mvex") is not None:
-        raise ValueError("it was not closed")
     tables = Boxes(movie["trak/mdia/minf/stbl"])
     tag, entry = next(iter(Boxes(tables["stsd"][8:])))
     _, width, height = SAMPLE_ENTRY.unpack_from(entry)

@@ -98,7 +98,7 @@ class ShardWriter:
         self.files.append(ShardFile(path, self.grid))
 
     def column(self) -> Column:
-        """Return all rows."""
+        """Return all rows, as they are now."""
         leaf, stored = self.grid.leaf, StoredChunks(self.grid, tuple(self.files), tuple(self.chunks))
         coded = ChunkColumn(leaf, self.coded_rows, stored)
         return JoinedColumn(leaf, [coded, ArrayColumn(leaf, self.rest.copy())])
@@ -160,7 +160,7 @@ def _intact(file: ShardFile, chunks: int) -> Iterator[bytes]:
         try:
             [data] = file.read([i])
             checked(data)
-        except (DamagedError, OSError):
+        except (OSError, FormatError):
             return
         yield data.tobytes()
 
@@ -173,33 +173,43 @@ class ArrayPacker(ShardWriter):
 
     def copy(self, source: ShardWriter, rows: int) -> None:
         """Take the first rows of a segment: whole files by link, whole chunks as bytes, where they fit."""
+        coded = min(rows, source.coded_rows)
         start = 0
         if not self._filled:
-            files = 0 if self.chunks else rows // self.grid.shard_rows
-            for file in source.files[:files]:
-                self._link(file)
-            start = min(files, len(source.files)) * self.grid.shard_rows
-            start = self._lay_from(source, start, rows)
-        column, step = source.column(), max(1, BATCH_BYTES // self.grid.leaf.nbytes)
-        for first in range(start, min(rows, source.rows), step):
-            self.add(column[first : min(first + step, rows)])
-            self.flush()
+            start = self._link_from(source, rows) if not self.chunks else 0
+            start = self._lay_from(source, start, coded)
+        self._add_from(source, start, coded)
+        self.add(source.rest[: rows - coded])
+        self.flush()
 
-    def _link(self, file: ShardFile) -> None:
-        path = self.folder / self.grid.key(len(self.files))
-        link_or_copy(file.path, path)
-        self.files.append(ShardFile(path, self.grid))
+    def _link_from(self, source: ShardWriter, rows: int) -> int:
+        """Take whole shard files; return the row after them."""
+        files = source.files[: rows // self.grid.shard_rows]
+        for file in files:
+            path = self.folder / self.grid.key(len(self.files))
+            link_or_copy(file.path, path)
+            self.files.append(ShardFile(path, self.grid))
+        return len(files) * self.grid.shard_rows
 
-    def _lay_from(self, source: ShardWriter, start: int, rows: int) -> int:
-        """Take whole chunks from row `start` on; return the row after them."""
+    def _lay_from(self, source: ShardWriter, start: int, stop: int) -> int:
+        """Take whole chunks; return the row after them."""
         stored = StoredChunks(self.grid, source.files, source.chunks)
-        first, stop = start // self.grid.chunk_rows, min(rows, source.coded_rows) // self.grid.chunk_rows
-        while first < stop:
-            last = min(stop, first + self.grid.shard_chunks - len(self.chunks))
+        first, end = start // self.grid.chunk_rows, stop // self.grid.chunk_rows
+        while first < end:
+            last = min(end, first + self.grid.shard_chunks - len(self.chunks))
             self.lay([bytes(chunk) for chunk in stored.read(range(first, last))])
             self.flush()
             first = last
-        return stop * self.grid.chunk_rows
+        return end * self.grid.chunk_rows
+
+    def _add_from(self, source: ShardWriter, start: int, stop: int) -> None:
+        """Take rows that lie at another place in their chunks than here: they are coded anew."""
+        stored = StoredChunks(self.grid, source.files, source.chunks)
+        column = ChunkColumn(self.grid.leaf, source.coded_rows, stored)
+        step = max(1, BATCH_BYTES // self.grid.leaf.nbytes)
+        for first in range(start, stop, step):
+            self.add(column[first : min(first + step, stop)])
+            self.flush()
 
     def finish(self) -> None:
         """Write what is left, the last chunk filled up with zeros, and `zarr.json`."""

@@ -61,7 +61,8 @@ class Part:
 def write_part(path: Path, entries: Sequence[Entry]) -> Part:
     """Write a checkpoint so that it survives a kill and a power loss; entries of a segment stand together."""
     paths = sorted({entry.path for entry in entries})
-    lines = [(entry.segment, paths.index(entry.path), *entry[2:4], len(entry.data)) for entry in entries]
+    places = {path: i for i, path in enumerate(paths)}
+    lines = [(segment, places[leaf], start, rows, len(data)) for segment, leaf, start, rows, data in entries]
     body = json.dumps(paths).encode(), np.array(lines, "<i8").tobytes()
     head = HEAD.pack(MAGIC, b"", len(body[0]), len(entries))[12:] + b"".join(body)
     write_file(path, b"".join((MAGIC, crc_bytes(head), head, *(entry.data for entry in entries))))

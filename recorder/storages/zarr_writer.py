@@ -111,10 +111,11 @@ class ZarrWriter(Writer):
             self._parts.remove(part)
 
     def _needed(self, part: Part) -> bool:
-        return any(
-            segment in self._tracks and end > self._tracks[segment][path].staged_rows
-            for (segment, path), end in part.ends.items()
-        )
+        for (segment, path), end in part.ends.items():
+            track = self._tracks.get(segment, {}).get(path)
+            if track is not None and end > track.staged_rows:
+                return True
+        return False
 
     def segments(self) -> Sequence[Segment]:
         return [

@@ -1,0 +1,202 @@
+"""The commands that make environments: `record` and `plan`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recorder.cli.printing import Column, cell, facts, own_stdout, say, say_json, size, table, terminal_width
+
+RECORD_EXAMPLES = """\b
+Examples:
+  recorder record CartPole-v1 --episodes 20 --to runs/cart --seed 0
+  recorder record CarRacing-v3 --to runs/car --max-steps 200 --kwargs '{"continuous": false}'
+  recorder record minigrid:MiniGrid-Empty-5x5-v0 --to runs/grid --policy my_policy:act --label expert=false
+"""
+
+PLAN_EXAMPLES = """\b
+Examples:
+  recorder plan CarRacing-v3
+  recorder plan ale_py:ALE/Pong-v5 --steps 100
+"""
+
+
+PLAN_TITLES = ("leaf", "shape", "dtype", "kind", "kept in", "", "bytes/step", "ms/step", "why")
+
+
+class Existing(StrEnum):
+    """What to do when the folder holds a recording."""
+
+    append = "append"
+    refuse = "refuse"
+    replace = "replace"
+
+
+EnvId = Annotated[
+    str, typer.Argument(help="The id for gymnasium.make: CartPole-v1, or package:id, which imports the package.")
+]
+Arguments = Annotated[
+    str, typer.Option("--kwargs", metavar="JSON", help="Arguments of the environment, as a JSON object.")
+]
+AsJSON = Annotated[bool, typer.Option("--json", help="Print strict JSON, and nothing else, to stdout.")]
+
+
+def record(
+    env_id: EnvId,
+    to: Annotated[Path, typer.Option("--to", metavar="PATH", help="The folder of the recording.")],
+    episodes: Annotated[int, typer.Option("--episodes", "-n", min=1, help="How many episodes.")] = 1,
+    policy: Annotated[
+        str,
+        typer.Option(
+            help="Chooses the actions: random, or module:function, called with (observation) or (observation, info). "
+            "The current folder is searched for the module."
+        ),
+    ] = "random",
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, help="Seeds the random policy, and the reset of the first episode; the next has one more."),
+    ] = None,
+    render: Annotated[bool, typer.Option("--render", help="Also keep what env.render() shows, as the leaf render.")] = False,
+    max_steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Truncate episodes after so many steps, whatever limit the environment has."),
+    ] = None,
+    kwargs: Arguments = "{}",
+    existing: Annotated[Existing, typer.Option(help="What to do if the folder holds a recording.")] = Existing.append,
+    label: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A label of every episode; JSON or text. May be given again."),
+    ] = None,
+    as_json: AsJSON = False,
+) -> None:
+    """Record episodes of an environment into a folder."""
+    if policy != "random" and not all(policy.partition(":")):
+        raise typer.BadParameter(f"{policy!r} is neither random nor module:function", param_hint="--policy")
+    arguments, labels = object_of(kwargs), labels_of(label or [])
+    search_here()
+    from recorder.cli.running import Run, Task
+
+    with own_stdout():
+        run = Run(
+            Task(
+                env_id,
+                to,
+                episodes=episodes,
+                policy=policy,
+                seed=seed,
+                render=render,
+                max_steps=max_steps,
+                arguments=arguments,
+                existing=existing.value,
+                labels=labels,
+            )
+        )
+    try:
+        with own_stdout():
+            run.record()
+    finally:
+        say_recorded(run.result(), as_json)
+
+
+def say_recorded(result: dict[str, Any], as_json: bool) -> None:
+    """Say what was recorded, and where it is."""
+    if as_json:
+        say_json(result)
+    elif result["episodes"]:
+        ends = ", ".join(f"{end} {count:,}" for end, count in result["ends"].items())
+        spread = result["return"]
+        say(f"recorded {counted(result['episodes'], 'episode')}, {counted(result['steps'], 'step')} in {result['path']}")
+        say(
+            facts(
+                {
+                    "  size": f"{size(result['bytes'])}, {counted(result['in_all'], 'episode')} in all",
+                    "  ended": ends,
+                    "  return": f"{cell(spread['min'])} to {cell(spread['max'])}, mean {cell(spread['mean'])}",
+                    "  look": f"recorder list {result['path']}",
+                }
+            )
+        )
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "episode"), counted(1000, "step")
+    ('1 episode', '1,000 steps')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def plan(
+    env_id: EnvId,
+    steps: Annotated[
+        int, typer.Option(min=0, help="Measure on what so many random steps show, not on synthetic pictures.")
+    ] = 0,
+    kwargs: Arguments = "{}",
+    as_json: AsJSON = False,
+) -> None:
+    """Say what a recording of an environment would keep how, why, and at what cost."""
+    arguments = object_of(kwargs)
+    search_here()
+    from recorder.cli.running import plan_of
+
+    with own_stdout():
+        made = plan_of(env_id, arguments, steps)
+    if as_json:
+        say_json(made.to_json())
+        return
+    columns = [Column(title, title in ("bytes/step", "ms/step")) for title in PLAN_TITLES]
+    rows = [
+        (
+            row.path,
+            row.shape,
+            row.dtype,
+            row.kind,
+            row.storage,
+            "exact" if row.exact else "LOSSY",
+            round(row.bytes_per_step),
+            f"{row.milliseconds_per_step:.3f}",
+            "; ".join(filter(None, (row.why, row.note))),
+        )
+        for row in made.rows
+    ]
+    total = ("total", "", "", "", "", "", round(made.bytes_per_step), f"{made.milliseconds_per_step:.3f}", "")
+    say(table(columns, [*rows, total], terminal_width()))
+    say("\n".join(["", *(f"- {note}" for note in made.notes)]))
+
+
+def object_of(text: str) -> dict[str, Any]:
+    """Return the JSON object that `--kwargs` gives."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--kwargs") from error
+    if not isinstance(value, dict):
+        raise typer.BadParameter(f"{text!r} is no JSON object such as '{{\"mode\": 1}}'", param_hint="--kwargs")
+    return value
+
+
+def labels_of(texts: Sequence[str]) -> dict[str, Any]:
+    """Return labels given as `name=value`; a value that is no JSON is text."""
+    labels = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise typer.BadParameter(f"{text!r} is not name=value", param_hint="--label")
+        try:
+            labels[name] = json.loads(value, parse_constant=str)
+        except ValueError:
+            labels[name] = value
+    return labels
+
+
+def search_here() -> None:
+    """Let modules be imported from the current folder, as `python -m` does."""
+    if "" not in sys.path:
+        sys.path.insert(0, "")
