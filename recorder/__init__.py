@@ -21,14 +21,14 @@ from recorder.errors import (
 from recorder.leaf import Leaf
 from recorder.metadata import annotate
 from recorder.recording import Recording
-from recorder.routing import layout, plan
+from recorder.routing import layout
 from recorder.schema import StepSpace
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
 from recorder.storages.hdf5 import HDF5Storage
 from recorder.storages.video import VideoStorage
 from recorder.storages.zarr import ZarrStorage
-from recorder.wrapper import Recorder, find
+from recorder.wrapper import Recorder, find, plan
 from recorder.writing import RecordingWriter
 
 __version__ = "0.1.0.dev0"

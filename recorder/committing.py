@@ -100,13 +100,12 @@ class Committer:
         except BaseException:
             self._broken.update(run.segment for run in sound)
             raise
-        reward = rows["reward"] if self._has_reward else None
-        for segment, start, stop, first in sound:
+        totals = sums(rows["reward"], sound) if self._has_reward else [0.0] * len(sound)
+        for (segment, start, stop, first), total in zip(sound, totals, strict=True):
             note = self._running[segment]
             note.moments += stop - start
             note.transitions += stop - start - first
-            if isinstance(reward, np.ndarray):
-                note.total += float(reward[start + first : stop].sum())
+            note.total += total
 
     def end(self, note: EpisodeNote, reason: str = "") -> None:
         """Close an episode: it is committed with the next group, put aside with a reason, or forgotten if empty."""
@@ -216,6 +215,16 @@ class Committer:
         finally:
             self._writer.close()
             self._staging.close(keep=not done)
+
+
+def sums(reward: Rows, runs: Sequence[Run]) -> list[float]:
+    """Return the sum of the rewards of each run."""
+    assert isinstance(reward, np.ndarray)
+    spans = np.array([(run.start + run.first, run.stop) for run in runs], np.int64).reshape(-1, 2)
+    totals = np.add.reduceat(np.append(reward, 0.0), spans.ravel())[::2]
+    totals[spans[:, 0] == spans[:, 1]] = 0.0
+    found: list[float] = totals.tolist()
+    return found
 
 
 def trim(folder: Path, quota: int) -> None:

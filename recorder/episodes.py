@@ -33,7 +33,7 @@ END_REASONS = (
 _WORD = (1 << 64) - 1
 
 
-@dataclass
+@dataclass(slots=True)
 class EpisodeNote:
     """What is known of an episode besides its rows, from its begin to its commit."""
 
@@ -55,10 +55,10 @@ def encode_episodes(notes: Sequence[EpisodeNote]) -> bytes:
     """Return the bytes of `episodes.h5` for the episodes of one shard, in their order."""
     generators = [note.generator for note in notes]
     columns: dict[str, Array] = {
-        "id": text_array([note.id for note in notes]),
+        "id": words([note.id for note in notes]),
         "moments": np.array([note.moments for note in notes], np.int64),
         "transitions": np.array([note.transitions for note in notes], np.int64),
-        "end": text_array([note.end for note in notes]),
+        "end": words([note.end for note in notes]),
         "return": np.array([note.total for note in notes], np.float64),
         "start": np.array([note.start for note in notes], np.float64),
     }
@@ -70,10 +70,17 @@ def encode_episodes(notes: Sequence[EpisodeNote]) -> bytes:
         "generator": ["" if state is None else str(state["bit_generator"]) for state in generators],
         "generator_json": [_json(state) if state and state["bit_generator"] != "PCG64" else "" for state in generators],
     }
-    columns.update((name, text_array(texts)) for name, texts in optional.items() if any(texts))
+    columns.update((name, words(texts)) for name, texts in optional.items() if any(texts))
     if any(state is not None and state["bit_generator"] == "PCG64" for state in generators):
         columns["generator_state"] = np.array([_words(state) for state in generators], np.uint64)
     return hdf5_image(columns)
+
+
+def words(texts: Sequence[str]) -> Array:
+    """Return short ASCII texts as a column of one width, which is written ten times as fast; others as they are."""
+    if all(map(str.isascii, texts)) and max(map(len, texts)) <= 64 and not any("\0" in text for text in texts):
+        return np.array(texts, "S")
+    return text_array(texts)
 
 
 def _json(value: JSON) -> str:

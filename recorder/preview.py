@@ -22,7 +22,7 @@ Picture = NDArray[np.uint8]
 FRAMES, COLUMNS = 12, 6
 """Frames of each camera on a sheet, and how many of them are side by side."""
 
-SIDE = 224
+SIDE = 256
 """The longest side of a frame on a sheet: larger ones are shrunk, smaller ones grow, by whole numbers."""
 
 _CHANNELS = {1: "gray", 3: "rgb", 4: "rgba"}

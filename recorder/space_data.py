@@ -131,14 +131,15 @@ class TextData(SpaceData, frozen=True):
 
 
 class DictData(SpaceData, frozen=True):
-    """A Dict; `sort_keys` is Gymnasium's, it tells what becomes of the order when spaces are batched."""
+    """A Dict; `sort_keys` is Gymnasium's, and older versions have none: whether batched spaces are sorted."""
 
     spaces: dict[str, AnySpaceData]
     sort_keys: bool = True
 
     def build(self) -> Space[Any]:
         space = spaces.Dict([(key, build_space(part)) for key, part in self.spaces.items()])
-        space.sort_keys = self.sort_keys
+        if not self.sort_keys:
+            space.sort_keys = False
         return space
 
     def parts(self) -> Mapping[str, SpaceData]:

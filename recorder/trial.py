@@ -21,8 +21,8 @@ from recorder.storages.base import Run, Segment, Storage, Writer
 
 TRIAL_BYTES = 1 << 20
 FEWEST_ROWS, MOST_ROWS, MOST_ARRAYS = 8, 1024, 64
-"""Each of the two segments of a trial has about so many bytes, and no fewer rows than this and no more: those of
-arrays with two axes or more may be pictures, which take longer."""
+"""Each of the two segments of a trial has about so many bytes, and no fewer rows than this and no more.
+Arrays with two axes or more may be pictures, which take longer."""
 
 
 class Cost(NamedTuple):

@@ -16,16 +16,20 @@ from gymnasium.spaces import Space
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import Autoreset
 
+from recorder import routing
 from recorder.committing import CommitOptions
 from recorder.env_spec import spec_to_json
 from recorder.episode import Episode
 from recorder.errors import ClosedError, EpisodeError, RowError
-from recorder.leaf import JSON
+from recorder.leaf import JSON, Leaf
 from recorder.opening import end_for, plain_json
+from recorder.planning import Plan
+from recorder.routing import render_fps
 from recorder.rows import Put, refused
 from recorder.schema import StepSpace
 from recorder.shard import Origin
 from recorder.storages.base import Storage
+from recorder.storages.dict import DictStorage
 from recorder.writing import Existing, RecordingWriter
 
 ObsType = TypeVar("ObsType")
@@ -110,7 +114,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             options=CommitOptions(flush_every, fsync, trash),
             origin=Origin(
                 None if spec is None else spec_to_json(spec),
-                env.metadata.get("render_fps"),
+                render_fps(env),
                 plain_json(about or {}, "about"),
             ),
         )
@@ -121,6 +125,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._auto_seed = auto_seed
         self._autoreset = any(isinstance(level, Autoreset) for level in levels(env))
         self._verbose = verbose
+        self._base = env.unwrapped
         self._active = False
         self._attempted = -1
         self._ignored = 0
@@ -143,7 +148,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._writer.check()
         if seed is None and self._auto_seed:
             seed = secrets.randbelow(1 << 32)
-        origin = Start.seeded(seed, options) if seed is not None else Start.of(self.env, options)
+        origin = Start.seeded(seed, options) if seed is not None else Start.of(self._base, options)
         observation, info = self.env.reset(seed=seed, options=options)
         self._begin(origin, observation, info)
         return observation, info
@@ -261,7 +266,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         if self._autoreset and over:
             self._finish("reset")
             self._writer.check()
-            start = Start.of(self.env, None)
+            start = Start.of(self._base, None)
             result = self.env.step(action)
             self._begin(start, result[0], result[4])
             return result
@@ -342,6 +347,16 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         return self._writer.path
 
     @property
+    def leaves(self) -> list[Leaf]:
+        """The leaves of a row, with the dtypes that are known by now."""
+        return self._writer.leaves
+
+    @property
+    def storage(self) -> DictStorage:
+        """Which storage keeps which leaf."""
+        return self._writer.storage
+
+    @property
     def episode_id(self) -> str | None:
         """The id of the episode since the last reset, or None."""
         return self._writer.episode_id
@@ -366,12 +381,11 @@ class Start(NamedTuple):
         return cls(int(seed), kept_options(options), None)
 
     @classmethod
-    def of(cls, env: gym.Env[Any, Any], options: Mapping[str, Any] | None) -> Start:
+    def of(cls, base: gym.Env[Any, Any], options: Mapping[str, Any] | None) -> Start:
         """Return the start of an episode without a seed: the state of the generator before the reset.
 
         At the very first reset, Gymnasium seeds the generator itself; that seed is as good as one that was given.
         """
-        base = env.unwrapped
         unseeded = getattr(base, "_np_random", "none") is None
         generator = getattr(base, "np_random", None)
         state = getattr(getattr(generator, "bit_generator", None), "state", None)
@@ -416,6 +430,17 @@ def find(env: gym.Env[Any, Any]) -> Recorder[Any, Any]:
         if isinstance(level, Recorder):
             return level
     raise EpisodeError(f"no Recorder is among the wrappers of {env}")
+
+
+def plan(env: Any, **options: Any) -> Plan:
+    """Return what a recording of `env` keeps how, and why: print it, or read its `rows`.
+
+    For an environment with a Recorder it is the plan of that Recorder; see `recorder.routing.plan` for the options.
+    """
+    level = next((level for level in levels(env) if isinstance(level, Recorder)), None)
+    if level is None:
+        return routing.plan(env, **options)
+    return routing.plan(level.env, leaves=level.leaves, storage=level.storage, **options)
 
 
 def summary(writer: RecordingWriter, ignored: int) -> str:

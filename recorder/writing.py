@@ -32,7 +32,7 @@ from recorder.opening import (
     replace_recording,
 )
 from recorder.pipeline import Pipeline, Ring
-from recorder.routing import layout, settle
+from recorder.routing import extend, layout, settle
 from recorder.rows import Put, compile_put, refused
 from recorder.schema import FLAGS, ROW, StepSpace, compare, create, declare
 from recorder.shard import Origin
@@ -126,6 +126,7 @@ class RecordingWriter:
         self._note: EpisodeNote | None = None
         self._episodes = 0
         self._first = 0
+        self._opened = False
         self._began = 0.0
         self._first_info: Mapping[str, Any] | None = None
         self._compiled: dict[tuple[str, ...], Put] = {}
@@ -160,13 +161,11 @@ class RecordingWriter:
         """Return which storage keeps which declared leaf."""
         leaves = list(self.schema.leaves.values())
         if self._storage is None:
-            return layout(leaves)
+            return layout(leaves, fps=self.origin.fps)
         if not isinstance(self._storage, DictStorage):
             return DictStorage({}, self._storage)
         ours = [leaf for leaf in leaves if leaf.path.split("/")[0] in ("render", "extra")]
-        unnamed = [leaf for leaf in ours if leaf.path not in self._storage.storages]
-        routed = layout(unnamed, default=self._storage.default).storages
-        return replace(self._storage, storages={**routed, **self._storage.storages})
+        return extend(self._storage, ours, self.origin.fps)
 
     @property
     def storage(self) -> DictStorage:
@@ -333,6 +332,8 @@ class RecordingWriter:
             LayoutError: a storage cannot keep what a leaf turned out to be.
             MismatchError: another process made a different recording in the folder in the meantime.
         """
+        if self._opened:
+            return
         fresh = {name: values[name] for name in values.keys() & self.schema.nodes.keys() - self._settled}
         if fresh or self.pipeline is None:
             self._settle(fresh)
@@ -378,6 +379,7 @@ class RecordingWriter:
             _open.add(self)
             self.pipeline = pipeline
         self.pipeline.start()
+        self._opened = True
 
     def _make_committer(self) -> Committer:
         """Make the recording on disk and what commits to it; called by the worker."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recorder.cli import making, reading
+from recorder.cli import making, reading, showing
 from recorder.cli.printing import ReaderGoneError, say
 
 # Typer names no other of Click's errors, and since 0.26 it brings its own Click.
@@ -25,7 +25,7 @@ app.command("plan", epilog=making.PLAN_EXAMPLES)(making.plan)
 app.command("info", epilog=reading.INFO_EXAMPLES)(reading.info)
 app.command("list", epilog=reading.LIST_EXAMPLES)(reading.list_episodes)
 # So that -1 is the last episode and not an option.
-app.command("show", epilog=reading.SHOW_EXAMPLES, context_settings={"ignore_unknown_options": True})(reading.show)
+app.command("show", epilog=showing.EXAMPLES, context_settings={"ignore_unknown_options": True})(showing.show)
 
 
 @app.callback(invoke_without_command=True)
@@ -35,8 +35,8 @@ def start(
 ) -> None:
     """Record Gymnasium environments, and look at what was recorded.
 
-    Every command has --help with an example, and --json for programs. Exit codes: 0, 1 after an error, 2 if it was
-    used wrongly, 130 after Ctrl-C. With RECORDER_TRACEBACK=1 an error shows where it came from.
+    Every command has --help with an example, and --json for programs. The exit code is 0, 1 after an error, 2
+    after wrong usage, 130 after Ctrl-C. With RECORDER_TRACEBACK=1 an error shows where it came from.
     """
     if version:
         # Whoever imports this module has imported the package.

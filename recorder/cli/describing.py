@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.array_json import number_to_json
-from recorder.columns import Array, Column
+from recorder.cli.printing import cell
+from recorder.columns import Array
 from recorder.env_spec import not_rebuildable
 from recorder.episode import Episode
 from recorder.errors import EpisodeError
@@ -18,6 +19,9 @@ from recorder.leaf import JSON, Leaf
 from recorder.recording import Recording
 from recorder.rules import describe
 from recorder.storages.dict import DictStorage
+
+SHOWN = 32
+"""The elements of a larger array are not listed for people."""
 
 
 def recording_facts(recording: Recording) -> dict[str, JSON]:
@@ -27,7 +31,7 @@ def recording_facts(recording: Recording) -> dict[str, JSON]:
     environment = newest.environment if newest else None
     writers = {shard.manifest.writer: shard.manifest.host for shard in shards}
     return {
-        "paths": [str(path) for path in recording.paths],
+        "path": str(recording.paths[0]),
         "rows": recording.schema.rows,
         "episodes": len(recording),
         "steps": recording.steps,
@@ -70,10 +74,10 @@ def episode_rows(recording: Recording) -> list[dict[str, JSON]]:
     """Return one row for each episode, in their order."""
     table = recording.table()
     names = ("id", "steps", "end", "return", "seed", "labels", "start")
-    columns = [table[name].tolist() for name in names]
+    rows = zip(*(table[name].tolist() for name in names), strict=True)
     return [
-        {"position": i, **dict(zip(names, values, strict=True)), "return": number_to_json(values[3])}
-        for i, values in enumerate(zip(*columns, strict=True))
+        {"position": i, **{name: plain(value) for name, value in zip(names, row, strict=True)}}
+        for i, row in enumerate(rows)
     ]
 
 
@@ -96,7 +100,7 @@ def episode_facts(episode: Episode) -> dict[str, JSON]:
         "steps": len(episode),
         "end": episode.end,
         "return": number_to_json(episode.return_) if "reward" in episode.columns else None,
-        "seed": episode.seed,
+        "seed": plain(episode.seed),
         "options": episode.options,
         "generator": episode.generator["bit_generator"] if episode.generator else None,
         "labels": dict(episode.labels),
@@ -143,6 +147,13 @@ def plain(value: Any) -> JSON:
     return value
 
 
+def in_short(value: Any) -> JSON:
+    """Return a value of a leaf for people: of a large array what it is, and how far its numbers go."""
+    if not isinstance(value, np.ndarray) or value.size <= SHOWN:
+        return plain(value)
+    return f"{value.dtype} {value.shape}, {cell(value.min().item())} to {cell(value.max().item())}"
+
+
 def counts(values: Array) -> dict[str, int]:
     """Return how often each text occurs, the most frequent first."""
     names, numbers = np.unique(values.astype(str), return_counts=True)
@@ -154,7 +165,10 @@ def spread(values: NDArray[np.float64]) -> dict[str, JSON] | None:
     """Return the least, the mean and the greatest of numbers."""
     if not len(values):
         return None
-    return {name: number_to_json(float(of(values))) for name, of in (("min", np.min), ("mean", np.mean), ("max", np.max))}
+    return {
+        name: number_to_json(float(of(values)))
+        for name, of in (("min", np.min), ("mean", np.mean), ("max", np.max))
+    }
 
 
 def moment(seconds: float) -> str:

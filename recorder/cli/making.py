@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Sequence
-from enum import StrEnum
+from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from recorder.cli.printing import Column, cell, facts, own_stdout, say, say_json, size, table, terminal_width
+from recorder.cli.options import Arguments, AsJSON, EnvId
+from recorder.cli.printing import (
+    Column,
+    counted,
+    facts,
+    frequencies,
+    own_stdout,
+    say,
+    say_json,
+    size,
+    span,
+    table,
+    terminal_width,
+)
 
 RECORD_EXAMPLES = """\b
 Examples:
@@ -30,21 +44,12 @@ Examples:
 PLAN_TITLES = ("leaf", "shape", "dtype", "kind", "kept in", "", "bytes/step", "ms/step", "why")
 
 
-class Existing(StrEnum):
+class Existing(Enum):
     """What to do when the folder holds a recording."""
 
     append = "append"
     refuse = "refuse"
     replace = "replace"
-
-
-EnvId = Annotated[
-    str, typer.Argument(help="The id for gymnasium.make: CartPole-v1, or package:id, which imports the package.")
-]
-Arguments = Annotated[
-    str, typer.Option("--kwargs", metavar="JSON", help="Arguments of the environment, as a JSON object.")
-]
-AsJSON = Annotated[bool, typer.Option("--json", help="Print strict JSON, and nothing else, to stdout.")]
 
 
 def record(
@@ -54,34 +59,47 @@ def record(
     policy: Annotated[
         str,
         typer.Option(
-            help="Chooses the actions: random, or module:function, called with (observation) or (observation, info). "
-            "The current folder is searched for the module."
+            help="What chooses the actions: random, or module:function, which is given (observation) or "
+            "(observation, info). The current folder is searched for the module."
         ),
     ] = "random",
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Seeds the random policy, and the reset of the first episode; the next has one more."),
+        typer.Option(
+            min=0, help="Seeds the random policy, and the reset of the first episode; the next has one more."
+        ),
     ] = None,
-    render: Annotated[bool, typer.Option("--render", help="Also keep what env.render() shows, as the leaf render.")] = False,
+    render: Annotated[
+        bool, typer.Option("--render", help="Also keep what env.render() shows, as the leaf render.")
+    ] = False,
     max_steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Truncate episodes after so many steps, whatever limit the environment has."),
+        typer.Option(
+            min=1, help="Truncate episodes after so many steps, whatever limit the environment has."
+        ),
     ] = None,
     kwargs: Arguments = "{}",
-    existing: Annotated[Existing, typer.Option(help="What to do if the folder holds a recording.")] = Existing.append,
+    existing: Annotated[
+        Existing, typer.Option(help="What to do if the folder holds a recording.")
+    ] = Existing.append,
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="A label of every episode; JSON or text. May be given again."),
+        typer.Option(
+            metavar="NAME=VALUE", help="A label of every episode; JSON or text. May be given again."
+        ),
     ] = None,
     as_json: AsJSON = False,
 ) -> None:
-    """Record episodes of an environment into a folder."""
+    """Record episodes of an environment into a folder.
+
+    After Ctrl-C the episodes so far are kept, and the running one up to that step.
+    """
     if policy != "random" and not all(policy.partition(":")):
         raise typer.BadParameter(f"{policy!r} is neither random nor module:function", param_hint="--policy")
     arguments, labels = object_of(kwargs), labels_of(label or [])
-    search_here()
     from recorder.cli.running import Run, Task
 
+    search_here()
     with own_stdout():
         run = Run(
             Task(
@@ -108,29 +126,17 @@ def say_recorded(result: dict[str, Any], as_json: bool) -> None:
     """Say what was recorded, and where it is."""
     if as_json:
         say_json(result)
-    elif result["episodes"]:
-        ends = ", ".join(f"{end} {count:,}" for end, count in result["ends"].items())
-        spread = result["return"]
-        say(f"recorded {counted(result['episodes'], 'episode')}, {counted(result['steps'], 'step')} in {result['path']}")
-        say(
-            facts(
-                {
-                    "  size": f"{size(result['bytes'])}, {counted(result['in_all'], 'episode')} in all",
-                    "  ended": ends,
-                    "  return": f"{cell(spread['min'])} to {cell(spread['max'])}, mean {cell(spread['mean'])}",
-                    "  look": f"recorder list {result['path']}",
-                }
-            )
-        )
-
-
-def counted(number: int, what: str) -> str:
-    """Return a number of things.
-
-    >>> counted(1, "episode"), counted(1000, "step")
-    ('1 episode', '1,000 steps')
-    """
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+        return
+    episodes, steps = counted(result["episodes"], "episode"), counted(result["steps"], "step")
+    said = {
+        "recorded": f"{episodes}, {steps}, {size(result['bytes'])}",
+        "ended": frequencies(result["ends"]),
+        "return": span(result["return"]),
+        "recording": f"{result['path']}, now {counted(result['in_all'], 'episode')}",
+        "look": f"recorder list {shlex.quote(result['path'])}",
+    }
+    if result["episodes"]:
+        say(facts(said))
 
 
 def plan(
@@ -141,11 +147,14 @@ def plan(
     kwargs: Arguments = "{}",
     as_json: AsJSON = False,
 ) -> None:
-    """Say what a recording of an environment would keep how, why, and at what cost."""
+    """Say what a recording would keep, how, and why.
+
+    Each leaf of the environment's spaces, whether it is kept exactly, and what a step costs.
+    """
     arguments = object_of(kwargs)
-    search_here()
     from recorder.cli.running import plan_of
 
+    search_here()
     with own_stdout():
         made = plan_of(env_id, arguments, steps)
     if as_json:
@@ -178,7 +187,9 @@ def object_of(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--kwargs") from error
     if not isinstance(value, dict):
-        raise typer.BadParameter(f"{text!r} is no JSON object such as '{{\"mode\": 1}}'", param_hint="--kwargs")
+        raise typer.BadParameter(
+            f"{text!r} is no JSON object such as '{{\"mode\": 1}}'", param_hint="--kwargs"
+        )
     return value
 
 

@@ -17,10 +17,10 @@ Policy = Callable[[Any, dict[str, Any]], Any]
 
 
 def load_policy(name: str, env: gym.Env[Any, Any], seed: int | None) -> Policy:
-    """Return the policy called `random`, or the function `function` of a module by its name `module:function`.
+    """Return the policy called `random`, or a function by its name `module:function`.
 
     Raises:
-        RecorderError: there is no such function, or it takes neither an observation nor an observation and an info.
+        RecorderError: there is no such function, or it takes neither (observation) nor (observation, info).
     """
     if name == "random":
         env.action_space.seed(seed)
@@ -36,7 +36,7 @@ def _function(name: str) -> Callable[..., Any]:
         raise RecorderError(f"policy {name!r}: {error}; the current folder is searched too") from error
     except Exception as error:
         raise RecorderError(f"policy {name!r}: importing it raised {_named(error)}") from error
-    function = getattr(module, attribute, None)
+    function: object = getattr(module, attribute, None)
     if not callable(function):
         nearest = did_you_mean(attribute, [key for key, value in vars(module).items() if callable(value)])
         raise RecorderError(f"policy {name!r}: {module_name} has no function {attribute!r}{nearest}")
@@ -46,13 +46,19 @@ def _function(name: str) -> Callable[..., Any]:
 def _called(name: str, function: Callable[..., Any]) -> Policy:
     """Return a function of observation and info, whether the given one takes the info or not."""
     parameters = inspect.signature(function).parameters.values()
-    needed = [one for one in parameters if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    needed = [
+        one
+        for one in parameters
+        if one.default is one.empty and one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
     match len(needed):
         case 1:
             return lambda observation, info: function(observation)
         case 2:
             return function
-    raise RecorderError(f"policy {name!r} takes (observation) or (observation, info), not {inspect.signature(function)}")
+    raise RecorderError(
+        f"policy {name!r} takes (observation) or (observation, info), not {inspect.signature(function)}"
+    )
 
 
 def _blamed(name: str, policy: Policy) -> Policy:

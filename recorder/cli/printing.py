@@ -60,7 +60,7 @@ def terminal_width() -> int | None:
 
 
 class Column(NamedTuple):
-    """A column of a table: its title, and whether its cells are numbers, which stand to the right and are never cut."""
+    """A column of a table: its title, and whether it holds numbers, which stand right and are never cut."""
 
     title: str
     number: bool = False
@@ -102,13 +102,13 @@ def cell(value: Any) -> str:
             return printable(value)
         case Mapping():
             return " ".join(f"{printable(str(key))}={cell(inner)}" for key, inner in value.items())
-        case tuple():
-            return str(value)
-    return printable(json.dumps(value, ensure_ascii=False))
+        case list():
+            return f"[{', '.join(str(item) if type(item) is int else cell(item) for item in value)}]"
+    return printable(str(value))
 
 
 def printable(text: str) -> str:
-    """Return text without line ends and the codes that move a terminal's cursor: a recording may be a stranger's."""
+    """Return text with codes that move a terminal's cursor made visible: a recording may be a stranger's."""
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
@@ -125,8 +125,29 @@ def size(count: float) -> str:
     return f"{count:,.1f} TB"
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things.
+
+    >>> counted(1, "episode"), counted(1000, "step")
+    ('1 episode', '1,000 steps')
+    """
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+def frequencies(counts: Mapping[str, int]) -> str | None:
+    """Return how often each of some names occurs: `terminated 7, truncated 3`."""
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items()) or None
+
+
+def span(values: Mapping[str, Any] | None) -> str | None:
+    """Return from where to where numbers go, and their mean."""
+    if not values:
+        return None
+    return f"{cell(values['min'])} to {cell(values['max'])}, mean {cell(values['mean'])}"
+
+
 def columns_of(text: str) -> int:
-    """Return how many columns of a terminal a text takes: letters of East Asia take two, combining marks none."""
+    """Return how many columns of a terminal a text takes: letters of East Asia two, combining marks none."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(letter) in "WF" for letter in text)

@@ -1,15 +1,27 @@
-"""The commands that look at a recording: `info`, `list` and `show`."""
+"""The commands `info` and `list`: what a recording holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from recorder.cli.printing import Column, cell, facts, on_terminal, say, say_json, size, table, terminal_width
+from recorder.cli.options import AsJSON, Place
+from recorder.cli.printing import (
+    Column,
+    counted,
+    facts,
+    frequencies,
+    on_terminal,
+    say,
+    say_json,
+    size,
+    span,
+    table,
+    terminal_width,
+)
 
 INFO_EXAMPLES = """\b
 Examples:
@@ -21,13 +33,6 @@ LIST_EXAMPLES = """\b
 Examples:
   recorder list runs/cart
   recorder list runs/cart --sort return --descending --limit 10
-"""
-
-SHOW_EXAMPLES = """\b
-Examples:
-  recorder show runs/car 3
-  recorder show runs/car -1 --frames last.png
-  recorder show runs/car 7f3a9104c2d8-000004 --step 17
 """
 
 ROWS = 50
@@ -46,12 +51,11 @@ class Order(StrEnum):
     start = "start"
 
 
-Place = Annotated[Path, typer.Argument(metavar="PATH", help="The folder of a recording.")]
-AsJSON = Annotated[bool, typer.Option("--json", help="Print strict JSON, and nothing else, to stdout.")]
-
-
 def info(path: Place, as_json: AsJSON = False) -> None:
-    """Say what a recording holds: episodes, steps, bytes, leaves and how they are kept, where it comes from."""
+    """Say what a recording holds.
+
+    Its episodes, steps and bytes, its leaves and how they are kept, and where it comes from.
+    """
     from recorder.cli.describing import recording_facts
     from recorder.recording import Recording
 
@@ -66,13 +70,13 @@ def info(path: Place, as_json: AsJSON = False) -> None:
 
 def info_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield names and texts of what is known of a recording."""
-    environment, spread = said["environment"], said["return"]
+    environment = said["environment"]
     yield "recording", said["path"]
     yield "episodes", said["episodes"]
     yield ("steps" if said["rows"] == "episode" else "rows"), said["steps"]
-    yield "size", f"{size(said['bytes'])} in {cell(said['shards'])} shards"
-    yield "ended", ", ".join(f"{end} {cell(count)}" for end, count in said["ends"].items()) or None
-    yield "return", spread and f"{cell(spread['min'])} to {cell(spread['max'])}, mean {cell(spread['mean'])}"
+    yield "size", f"{size(said['bytes'])} in {counted(said['shards'], 'shard')}"
+    yield "ended", frequencies(said["ends"])
+    yield "return", span(said["return"])
     yield "begun", said["first"] and f"{said['first']} to {said['last']}"
     if environment:
         yield "environment", environment["id"]
@@ -92,7 +96,15 @@ def leaf_cells(leaf: Mapping[str, Any]) -> Sequence[Any]:
     if leaf["sparse"]:
         rows = "some"
     exact = "exact" if leaf["exact"] else "LOSSY"
-    return leaf["path"], leaf["kind"], ("n", *shape) if leaf["ragged"] else shape, leaf["dtype"], rows, leaf["storage"], exact
+    return (
+        leaf["path"],
+        leaf["kind"],
+        ("n", *shape) if leaf["ragged"] else shape,
+        leaf["dtype"],
+        rows,
+        leaf["storage"],
+        exact,
+    )
 
 
 def list_episodes(
@@ -101,11 +113,16 @@ def list_episodes(
     descending: Annotated[bool, typer.Option("--descending", help="The greatest first.")] = False,
     limit: Annotated[
         int | None,
-        typer.Option(min=0, help=f"How many episodes; 0 is all. By default {ROWS} on a terminal, all elsewhere."),
+        typer.Option(
+            min=0, help=f"How many episodes; 0 is all. By default {ROWS} on a terminal, all elsewhere."
+        ),
     ] = None,
     as_json: AsJSON = False,
 ) -> None:
-    """List the episodes of a recording: position, id, steps, end, return, seed and labels."""
+    """List the episodes of a recording.
+
+    With position, id, steps, end, return, seed and labels. `recorder show` takes a position or an id.
+    """
     from recorder.cli.describing import episode_rows
     from recorder.recording import Recording
 
@@ -125,9 +142,11 @@ def list_episodes(
 
 def sorted_episodes(episodes: list[dict[str, Any]], key: str, descending: bool) -> list[dict[str, Any]]:
     """Return episodes in the order of one of their values; those without it are last."""
-    known = [episode for episode in episodes if episode[key] is not None]
-    known.sort(key=lambda episode: episode[key], reverse=descending)
-    return known + [episode for episode in episodes if episode[key] is None]
+    # In JSON, numbers that are not finite, and the longest integers, are text.
+    number = {"return": float, "seed": int}.get(key)
+    known = [episode for episode in episodes if episode[key] not in (None, "nan")]
+    known.sort(key=lambda episode: number(episode[key]) if number else episode[key], reverse=descending)
+    return known + [episode for episode in episodes if episode[key] in (None, "nan")]
 
 
 def episode_cells(episode: Mapping[str, Any]) -> Sequence[Any]:

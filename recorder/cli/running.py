@@ -89,7 +89,15 @@ class Run:
         try:
             recording = Recording(self._task.path)
         except NotARecordingError:
-            return {"path": str(self._task.path), "episodes": 0, "steps": 0, "bytes": 0, "ends": {}, "return": None, "in_all": 0}
+            return {
+                "path": str(self._task.path),
+                "episodes": 0,
+                "steps": 0,
+                "bytes": 0,
+                "ends": {},
+                "return": None,
+                "in_all": 0,
+            }
         shards = [shard for shard in recording.shards if shard.manifest.writer == self._writer]
         ends, returns = (
             np.concatenate([shard.episodes.required(name) for shard in shards] or [np.empty(0)])
@@ -115,14 +123,14 @@ def make_env(env_id: str, arguments: Mapping[str, Any], max_steps: int | None = 
     try:
         return gym.make(env_id, max_episode_steps=max_steps, **arguments)
     except UnregisteredEnv as error:
-        hint = "" if ":" in env_id else "; if a package brings it, name that too: ale_py:ALE/Pong-v5"
+        hint = "" if ":" in env_id else " If a package brings it, name that too: ale_py:ALE/Pong-v5"
         raise RecorderError(f"{env_id}: {error}{hint}") from error
     except Exception as error:
         raise RecorderError(f"{env_id} cannot be made: {type(error).__name__}: {error}") from error
 
 
 def plan_of(env_id: str, arguments: Mapping[str, Any], steps: int) -> Plan:
-    """Return the plan for an environment, measured on what so many random steps show, or on synthetic rows."""
+    """Return the plan for an environment, measured on so many random steps, or on synthetic rows."""
     with closing(make_env(env_id, arguments)) as env:
         return plan(env, frames=list(random_observations(env, steps)) if steps else None)
 

@@ -1,4 +1,4 @@
-"""Summing up a column: lowest, highest and mean of its numbers, block by block, so that memory stays small."""
+"""Summing up a column: lowest, highest and mean of its numbers, in blocks, to keep memory small."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ class Sum:
         said: dict[str, JSON] = {"min": None, "mean": None, "max": None}
         if self.numbers:
             ends = (self.low, self.total / self.numbers, self.high)
-            said = {name: value if isinstance(value, bool) else number_to_json(value) for name, value in zip(said, ends, strict=True)}
+            said = {
+                name: value if isinstance(value, bool) else number_to_json(value)
+                for name, value in zip(said, ends, strict=True)
+            }
         if self.lengths:
             said["lengths"] = [min(self.lengths), max(self.lengths)]
         more = {"distinct": len(self.others), "nan": self.nan, "absent": self.absent}
@@ -67,7 +70,7 @@ class Sum:
 
 
 def sum_up(column: Column) -> dict[str, JSON]:
-    """Return what the rows of a column are together: `min`, `mean` and `max`, and for texts how many differ."""
+    """Return `min`, `mean` and `max` of all rows of a column, and of texts how many differ."""
     result = Sum()
     for rows in blocks(column):
         result.add_rows(rows, column.leaf.ragged)

@@ -71,6 +71,8 @@ class Storage(ABC):
     """How a group of leaves is kept. A frozen value that round-trips through JSON by a short registered id."""
 
     id: ClassVar[str]
+    table: ClassVar[bool] = False
+    """Whether all leaves share one file, so that a second such storage in a shard needs a folder of its own."""
 
     @abstractmethod
     def check(self, leaves: Sequence[Leaf]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
@@ -81,17 +80,9 @@ class DictStorage(Storage):
     def _folders(self, directory: Path, leaves: Sequence[Leaf]) -> list[tuple[Storage, list[Leaf], Path]]:
         """Return the shares, each with its folder: a second table may not be named as the first."""
         shares = self.shares(leaves)
-        ids = [storage.id for storage, _ in shares]
-        return [
-            (
-                storage,
-                own,
-                directory / f"{storage.id}-{ids[:i].count(storage.id)}"
-                if storage.id in ids[:i]
-                else directory,
-            )
-            for i, (storage, own) in enumerate(shares)
-        ]
+        tables = [storage for storage, _ in shares if storage.table]
+        names = {id(storage): f"{storage.id}-{i}" for i, storage in enumerate(tables) if i}
+        return [(storage, own, directory / names.get(id(storage), "")) for storage, own in shares]
 
     def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
         return self._writer(directory, leaves, lambda storage, folder, own: storage.writer(folder, own))
@@ -192,11 +183,16 @@ def least(parts: Sequence[Segment], series: bool) -> Segment:
     return Segment(parts[0].number, min(rows), max(min(rows) - gap, 0))
 
 
-def each(call: Callable[[T], None], items: Iterable[T]) -> None:
+def each(call: Callable[[T], object], items: Iterable[T]) -> None:
     """Call for every item even where one raises; then raise what was raised first."""
-    with ExitStack() as stack:
-        for item in reversed(list(items)):
-            stack.callback(call, item)
+    raised: BaseException | None = None
+    for item in items:
+        try:
+            call(item)
+        except BaseException as error:
+            raised = raised or error
+    if raised is not None:
+        raise raised
 
 
 class DictReader(Reader):

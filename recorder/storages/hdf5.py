@@ -38,6 +38,7 @@ class HDF5Storage(Storage):
     """
 
     id = "hdf5"
+    table = True
     compression: Literal["lzf", "gzip"] | None = None
     level: int = 1
 

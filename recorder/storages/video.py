@@ -65,9 +65,13 @@ class VideoStorage(Storage):
         if self.fps is not None and not _is_rate(self.fps):
             raise LayoutError(f"VideoStorage(fps={self.fps!r}): a positive number is needed")
         if self.crf is not None and not CODECS[self.codec].lossy:
-            raise LayoutError(f"VideoStorage(codec={self.codec!r}, crf={self.crf}): that codec is lossless and has no crf")
+            raise LayoutError(
+                f"VideoStorage(codec={self.codec!r}, crf={self.crf}): that codec is lossless and has no crf"
+            )
         if self.preset is not None and CODECS[self.codec].preset is None:
-            raise LayoutError(f"VideoStorage(codec={self.codec!r}, preset={self.preset!r}): that codec has no presets")
+            raise LayoutError(
+                f"VideoStorage(codec={self.codec!r}, preset={self.preset!r}): that codec has no presets"
+            )
 
     def check(self, leaves: Sequence[Leaf]) -> None:
         for leaf in leaves:
@@ -96,7 +100,9 @@ class VideoStorage(Storage):
         pixels = pixels_of(leaf)
         codec = CODECS[self.codec]
         if pixels not in codec.pixels:
-            raise LayoutError(f"{_described(leaf)} is not {_taken(self.codec)}; keep it with {_instead(leaf)}")
+            raise LayoutError(
+                f"{_described(leaf)} is not {_taken(self.codec)}; keep it with {_instead(leaf)}"
+            )
         if codec.lossy and leaf.kind != "image":
             raise LayoutError(
                 f"{_described(leaf)} is of kind {leaf.kind!r}, which {self.codec} would change; "
@@ -104,7 +110,14 @@ class VideoStorage(Storage):
             )
         rate = frame_rate(leaf, self.fps)
         return Coding(
-            self.codec, self.crf, self.preset, self.keyframe_every, self.threads, rate, pixels, *leaf.shape[:2]
+            self.codec,
+            self.crf,
+            self.preset,
+            self.keyframe_every,
+            self.threads,
+            rate,
+            pixels,
+            *leaf.shape[:2],
         )
 
     def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
@@ -124,14 +137,21 @@ def _is_int(value: object, smallest: int) -> bool:
 
 
 def _is_rate(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and 0 < value <= 1e6
+    return (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and 0 < value <= 1e6
+    )
 
 
 def frame_rate(leaf: Leaf, fps: float | None) -> Fraction:
     """Return the frames a second of a leaf as a fraction of small numbers: a frame lasts a whole number of ticks."""
     rate = fps if fps is not None else leaf.metadata.get("fps", FPS)
     if not _is_rate(rate):
-        raise LayoutError(f"{leaf.path!r} has {rate!r} frames a second in its metadata; a positive number is needed")
+        raise LayoutError(
+            f"{leaf.path!r} has {rate!r} frames a second in its metadata; a positive number is needed"
+        )
     return Fraction(rate).limit_denominator(1001) or Fraction(1, 1001)
 
 
@@ -280,7 +300,9 @@ class VideoWriter(Writer):
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
-            raise ClosedError("this video writer belongs to the process that made it; make one in this process")
+            raise ClosedError(
+                "this video writer belongs to the process that made it; make one in this process"
+            )
         if self._closed:
             raise ClosedError("this video writer is closed")
 
@@ -299,14 +321,18 @@ class VideoWriter(Writer):
                     work.setdefault(self._video(run.segment, leaf), []).append(frames)
         side_by_side([partial(_append, video, parts) for video, parts in work.items()])
         if lost := rows.keys() - {leaf.path for leaf in self._codings}:
-            raise WriteError(f"a VideoStorage cannot keep {min(lost)!r}, which is no leaf of it; name another default")
+            raise WriteError(
+                f"a VideoStorage cannot keep {min(lost)!r}, which is no leaf of it; name another default"
+            )
 
     def _video(self, segment: int, leaf: Leaf) -> StagedVideo:
         videos = self._segments[segment]
         if leaf.path not in videos:
             path = self._folder(segment) / f"{leaf.path}.mp4"
             videos[leaf.path] = StagedVideo(path, self._codings[leaf])
-            self._new_folders.update(folder for folder in path.parents if folder.is_relative_to(self._directory))
+            self._new_folders.update(
+                folder for folder in path.parents if folder.is_relative_to(self._directory)
+            )
         return videos[leaf.path]
 
     def _folder(self, segment: int) -> Path:
@@ -342,7 +368,9 @@ class VideoWriter(Writer):
     def _column(self, segment: Segment, leaf: Leaf) -> Column:
         video = self._video(segment.number, leaf)
         if video.encoder is not None:
-            raise EpisodeError(f"segment {segment.number} still runs; its frames can be read once it has ended")
+            raise EpisodeError(
+                f"segment {segment.number} still runs; its frames can be read once it has ended"
+            )
         video.mend()
         return VideoColumn(leaf, _rows(segment, leaf.per), video.path, video.coding, self._decoders)
 
@@ -361,7 +389,9 @@ class VideoWriter(Writer):
             for video in self._segments.pop(segment, {}).values():
                 video.abandon()
             remove(self._folder(segment))
-            self._new_folders = {folder for folder in self._new_folders if not folder.is_relative_to(self._folder(segment))}
+            self._new_folders = {
+                folder for folder in self._new_folders if not folder.is_relative_to(self._folder(segment))
+            }
 
     def recover(self) -> None:
         """Take over the segments that a dead writer left, with the frames of them that can be decoded."""
@@ -436,8 +466,8 @@ def salvaged(path: Path, coding: Coding) -> int:
                 group = [packet] if packet.is_keyframe else [*group, packet]
                 frames += 1
             frames -= len(group)
-            for packet in group:
-                frames += len(packet.decode())
+            for decoded in (*(packet.decode() for packet in group), container.streams.video[0].decode(None)):
+                frames += len(decoded)
     except (av.FFmpegError, OSError, ValueError, IndexError):
         return frames
     return frames

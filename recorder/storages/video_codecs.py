@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,28 +20,27 @@ from recorder.columns import Array
 from recorder.leaf import Leaf
 
 MP4 = {"movflags": "hybrid_fragmented+frag_every_frame", "flush_packets": "1"}
-"""A frame reaches the kernel with the next one, and the file becomes an ordinary MP4 when it is closed: after SIGKILL
-all but the last frame were there. Costs 122 bytes a frame; `frag_keyframe` costs 20 and loses a group of pictures."""
+"""Each frame reaches the kernel when the next one comes, and a closed file is an ordinary MP4. It costs 122 bytes a
+frame; `frag_keyframe` costs 20, and a kill takes the whole last group of pictures."""
 
 MUXER_BYTES = 1 << 20
-"""The buffer of the muxer: a frame up to this size reaches the file in one write, so a kill does not cut it."""
+"""The muxer's buffer: a frame up to this size reaches the file in one write, so that a kill does not cut it."""
 
 WIDTH_STEP = 32
-"""Pixels that a converter reads at once: narrower rows are copied to where it may read beyond their end."""
+"""Pixels that a conversion reads at once: beyond the end of narrower lines."""
 
 BT709, LIMITED, FULL = 1, 1, 2
-"""FFmpeg's numbers of what lossy codecs code: BT.709 colours, luma from 16 to 235; grey pictures as they are."""
+"""FFmpeg's numbers for what lossy codecs code: BT.709, luma from 16 to 235; grey pictures keep 0 to 255."""
 
 AREA, ACCURATE = 0x20, 0x40000
-"""FFmpeg's flags of conversion: colours of four pixels averaged (0.4 dB over the default), and rounding for BGR, whose
-fast path only truncates (3.6 dB)."""
+"""FFmpeg's flags: average the colour of four pixels (0.4 dB better than its default), and round (BGR: 3.6 dB)."""
 
 NEW_PYAV = int(av.__version__.split(".")[0]) >= 17
 """Older PyAV converts on the calling thread only and takes no number of threads."""
 
 
 class Codec(NamedTuple):
-    """What a codec is called, what it takes and how it is told: `pixels` maps how rows lie to how they are coded."""
+    """A codec: how it is called and told, and, in `pixels`, how what lies in memory is coded."""
 
     encoder: str
     decoder: str
@@ -53,12 +54,12 @@ class Codec(NamedTuple):
     @property
     def lossy(self) -> bool:
         """Whether pictures come back other than they were."""
-        return "yuv420p" in self.pixels.values()
+        return self.crf is not None
 
 
 @dataclass(frozen=True)
 class Coding:
-    """All that an encoder and a decoder of one leaf must agree upon; `pixels` is FFmpeg's name of how a row lies."""
+    """How rows of one leaf are coded; `pixels` is FFmpeg's name of how a row lies in memory."""
 
     codec: str
     crf: int | None
@@ -72,10 +73,11 @@ class Coding:
 
     @property
     def padded(self) -> tuple[int, int]:
-        """The height and width that are coded: even where colours are halved, and not less than the codec takes."""
+        """The height and width that are coded: even for lossy codecs, and no less than the codec takes."""
         codec = CODECS[self.codec]
         step = 2 if codec.lossy else 1
-        return tuple(max(codec.smallest, -(-side // step) * step) for side in (self.height, self.width))  # type: ignore[return-value]
+        height, width = (max(codec.smallest, -(-side // step) * step) for side in (self.height, self.width))
+        return height, width
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -89,84 +91,11 @@ class Coding:
         return np.dtype("uint16" if self.pixels == "gray16le" else "uint8")
 
 
-LOSSY = {"rgb24": "yuv420p", "bgr24": "yuv420p", "gray": "yuv420p"}
-
-CODECS: Mapping[str, Codec] = {
-    "h264": Codec(
-        "libx264", "h264", b"avc1", LOSSY, lambda coding: {**_quality(coding), "tune": "zerolatency"}, "ultrafast", 20
-    ),
-    "h264rgb": Codec(
-        "libx264rgb",
-        "h264",
-        b"avc1",
-        {"rgb24": "rgb24", "bgr24": "bgr24"},
-        lambda coding: {"preset": coding.preset or "ultrafast", "qp": "0", "tune": "zerolatency"},
-        preset="ultrafast",
-    ),
-    "hevc": Codec(
-        "libx265",
-        "hevc",
-        b"hev1",
-        LOSSY,
-        lambda coding: {**_quality(coding), "tune": "zerolatency", "x265-params": _x265(coding.threads)},
-        "ultrafast",
-        22,
-        smallest=16,
-    ),
-    "av1": Codec(
-        "libsvtav1",
-        "libdav1d",
-        b"av01",
-        LOSSY,
-        lambda coding: {**_quality(coding), "svtav1-params": f"lp={coding.threads}:pred-struct=1:rtc=1"},
-        "10",
-        30,
-        smallest=16,
-    ),
-    "vp9": Codec(
-        "libvpx-vp9",
-        "vp9",
-        b"vp09",
-        LOSSY,
-        lambda coding: {
-            "crf": _quality(coding)["crf"],
-            "cpu-used": _quality(coding)["preset"],
-            "deadline": "realtime",
-            "lag-in-frames": "0",
-            "auto-alt-ref": "0",
-        },
-        "8",
-        30,
-    ),
-    "ffv1": Codec(
-        "ffv1",
-        "ffv1",
-        b"FFV1",
-        {"gray": "gray", "gray16le": "gray16le", "rgb24": "bgr0", "bgr24": "bgr0", "rgba": "bgra", "bgra": "bgra"},
-        lambda coding: {"level": "3", "slicecrc": "1"},
-    ),
-}
-"""All options keep frame i at row i and hold nothing back: no B-frames, no lookahead (measured: delay 0; SVT-AV1 without
-`pred-struct=1` 45 frames, x264 without `zerolatency` 11)."""
-
-
-def _quality(coding: Coding) -> dict[str, str]:
-    codec = CODECS[coding.codec]
-    crf = codec.crf if coding.crf is None else coding.crf
-    return {"preset": coding.preset or str(codec.preset), "crf": str(crf)}
-
-
-def _x265(threads: int) -> str:
-    pools = "none" if threads == 1 else str(threads)
-    return f"log-level=none:open-gop=0:frame-threads=1:pools={pools}"
-
-
-def pixels_of(leaf: Leaf) -> str | None:
-    """Return FFmpeg's name of how rows of `leaf` lie in memory, or None where it has none."""
-    if not leaf.fixed or leaf.metadata.get("layout", "HWC") not in ("HWC", "HW") or 0 in leaf.shape:
-        return None
+def pixels_of(leaf: Leaf) -> str:
+    """Return FFmpeg's name of how rows of `leaf` lie in memory; it is empty where FFmpeg has none."""
+    plain = leaf.fixed and leaf.metadata.get("layout", "HWC") in ("HWC", "HW") and 0 not in leaf.shape
     blue_first = str(leaf.metadata.get("format", "")).startswith("bgr")
-    match (*leaf.shape[2:], leaf.dtype) if len(leaf.shape) in (2, 3) else ():
+    match (*leaf.shape[2:], leaf.dtype) if plain and len(leaf.shape) in (2, 3) else ():
         case ("uint8",) | (1, "uint8"):
             return "gray"
         case ("uint16",) | (1, "uint16"):
@@ -175,15 +104,64 @@ def pixels_of(leaf: Leaf) -> str | None:
             return "bgr24" if blue_first else "rgb24"
         case (4, "uint8"):
             return "bgra" if blue_first else "rgba"
-    return None
+    return ""
+
+
+def _quality(coding: Coding) -> dict[str, str]:
+    codec = CODECS[coding.codec]
+    crf = codec.crf if coding.crf is None else coding.crf
+    return {"preset": coding.preset or str(codec.preset), "crf": str(crf)}
+
+
+def _h264(coding: Coding) -> dict[str, str]:
+    return {**_quality(coding), "tune": "zerolatency"}
+
+
+def _h264rgb(coding: Coding) -> dict[str, str]:
+    return {"preset": coding.preset or "ultrafast", "qp": "0", "tune": "zerolatency"}
+
+
+def _hevc(coding: Coding) -> dict[str, str]:
+    pools = "none" if coding.threads == 1 else str(coding.threads)
+    params = f"log-level=none:open-gop=0:frame-threads=1:pools={pools}"
+    return {**_quality(coding), "tune": "zerolatency", "x265-params": params}
+
+
+def _av1(coding: Coding) -> dict[str, str]:
+    return {**_quality(coding), "svtav1-params": f"lp={coding.threads}:pred-struct=1:rtc=1"}
+
+
+def _vp9(coding: Coding) -> dict[str, str]:
+    quality = _quality(coding)
+    live = {"deadline": "realtime", "lag-in-frames": "0", "auto-alt-ref": "0"}
+    return {"crf": quality["crf"], "cpu-used": quality["preset"], **live}
+
+
+def _ffv1(coding: Coding) -> dict[str, str]:
+    return {"level": "3", "slicecrc": "1"}
+
+
+HALVED = {"rgb24": "yuv420p", "bgr24": "yuv420p", "gray": "yuv420p"}
+RGB = {"rgb24": "rgb24", "bgr24": "bgr24"}
+ALL = {"rgb24": "bgr0", "bgr24": "bgr0", "rgba": "bgra", "bgra": "bgra", "gray": "gray", "gray16le": "gray16le"}
+
+CODECS: Mapping[str, Codec] = {
+    "h264": Codec("libx264", "h264", b"avc1", HALVED, _h264, "ultrafast", 20),
+    "h264rgb": Codec("libx264rgb", "h264", b"avc1", RGB, _h264rgb, "ultrafast"),
+    "hevc": Codec("libx265", "hevc", b"hev1", HALVED, _hevc, "ultrafast", 22, smallest=16),
+    "av1": Codec("libsvtav1", "libdav1d", b"av01", HALVED, _av1, "10", 30, smallest=16),
+    "vp9": Codec("libvpx-vp9", "vp9", b"vp09", HALVED, _vp9, "8", 30),
+    "ffv1": Codec("ffv1", "ffv1", b"FFV1", ALL, _ffv1),
+}
+"""All options keep frame i at row i and hold nothing back. (Without `zerolatency` x264 held 11 frames back, SVT-AV1
+45 without `pred-struct=1`.)"""
 
 
 class GrowingFile:
     """The file below a muxer. What lies before its end changes only at `seal`, when the rest is on disk.
 
-    So a power loss leaves what was there before the muxer finished the file, or the finished file. (PyAV 15 even
-    overwrites the start before it writes the index: a kill in between would leave nothing.) In a forked child, and
-    after `abandon`, writing does nothing: a destructor that finishes the file there would destroy it.
+    So a power loss leaves what was there before the muxer finished the file, or the finished file. (PyAV 15 and 16
+    even overwrite the start before they write the index: a kill in between would leave nothing.)
     """
 
     def __init__(self, path: Path) -> None:
@@ -193,11 +171,10 @@ class GrowingFile:
         self._position = 0
         self._synced = 0
         self._patches: list[tuple[int, bytes]] = []
-        self._pid = os.getpid()
 
     def write(self, data: bytes) -> int:
-        """Add bytes at the end, or note bytes that lie before it."""
-        if not self.closed and os.getpid() == self._pid:
+        """Add bytes at the end, or note bytes that lie before it; after `abandon` do nothing."""
+        if not self.closed:
             if self._position < self.size:
                 self._patches.append((self._position, bytes(data)))
             else:
@@ -223,8 +200,8 @@ class GrowingFile:
     def sync(self) -> None:
         """Make all bytes so far survive a power loss."""
         if self.size > self._synced:
-            self._synced = self.size
             os.fsync(self._file.fileno())
+            self._synced = self.size
 
     def seal(self) -> None:
         """Write what lies before the end, after all else is on disk, and close the file."""
@@ -238,6 +215,19 @@ class GrowingFile:
         """Close the file as it is."""
         self.closed = True
         self._file.close()
+
+
+_running: weakref.WeakSet[Encoder] = weakref.WeakSet()
+
+
+def _keep_in_child() -> None:
+    """Never free an inherited encoder: that would wait for its threads, which a forked child does not have."""
+    for encoder in list(_running):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(encoder))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_in_child)
 
 
 class Encoder:
@@ -257,6 +247,7 @@ class Encoder:
             container_options={**MP4, "video_track_timescale": str(coding.rate.numerator)},
             buffer_size=MUXER_BYTES,
         )
+        _running.add(self)
         try:
             self._stream = self._add_stream()
         except BaseException:
@@ -267,8 +258,8 @@ class Encoder:
         """Add the only stream, with the colours that its frames have."""
         coding, codec = self._coding, CODECS[self._coding.codec]
         if codec.encoder == "libsvtav1":
-            os.environ.setdefault("SVT_LOG", "1")  # else each encoder prints ten lines to stderr
-        stream = self._container.add_stream(codec.encoder, rate=coding.rate, options=dict(codec.options(coding)))
+            os.environ.setdefault("SVT_LOG", "0")  # else it prints ten lines to stderr for each video
+        stream = self._container.add_stream(codec.encoder, coding.rate, dict(codec.options(coding)))
         assert isinstance(stream, av.VideoStream)
         context = stream.codec_context
         context.height, context.width = coding.padded
@@ -276,7 +267,7 @@ class Encoder:
         context.time_base = 1 / coding.rate
         context.gop_size = 1 if codec.encoder == "ffv1" else coding.keyframe_every
         context.max_b_frames = 0
-        context.thread_count = coding.threads  # 0 hangs in a forked child
+        context.thread_count = coding.threads  # 0, all cores, hangs in a forked child
         if codec.lossy:
             context.colorspace = context.color_primaries = context.color_trc = BT709
             context.color_range = FULL if coding.pixels == "gray" else LIMITED
@@ -288,9 +279,9 @@ class Encoder:
         return self._file.size
 
     def write(self, rows: Array) -> None:
-        """Code rows `(n, H, W)` or `(n, H, W, C)` as the next frames; nothing of `rows` is kept."""
-        for row in rows:
-            frame = self._frame(row)
+        """Code rows `(n, *leaf.shape)` as the next frames; nothing of `rows` is kept."""
+        for i, row in enumerate(rows):
+            frame = self._frame(row, rows.flags.c_contiguous and i + 1 < len(rows))
             frame.pts = self.frames
             self._mux(frame)
             self.frames += 1
@@ -301,26 +292,34 @@ class Encoder:
             self._container.mux(packet)
             self.coded += 1
 
-    def _frame(self, row: Array) -> av.VideoFrame:
-        """Return a row as a frame in the pixels that are coded; converting does not hold the interpreter."""
+    def _frame(self, row: Array, followed: bool) -> av.VideoFrame:
+        """Return a row as a frame of the pixels that are coded.
+
+        A conversion may read a little beyond short lines: a row that is `followed` by another one in memory can
+        stay where it is, unless it has to be padded.
+        """
         coding = self._coding
         row = row.reshape(coding.row_shape)
-        if self._canvas is not None:
+        if self._canvas is not None and not (followed and coding.padded == row.shape[:2]):
             row = paint(self._canvas, row)
         elif not row.flags.c_contiguous:
             row = row.copy()
         coded = CODECS[coding.codec].pixels[coding.pixels]
         if coded == "yuv420p":
-            return _luma(row) if coding.pixels == "gray" else self._converted(row)
+            return _luma(row) if coding.pixels == "gray" else self._halved(row)
         frame = av.VideoFrame.from_numpy_buffer(row, coding.pixels)
         return frame if coded == coding.pixels else self._reformatter.reformat(frame, format=coded, **threads(1))
 
-    def _converted(self, row: Array) -> av.VideoFrame:
+    def _halved(self, row: Array) -> av.VideoFrame:
+        """Return a frame whose colours have half the width and height."""
         frame = av.VideoFrame.from_numpy_buffer(row, self._coding.pixels)
-        flags = AREA | ACCURATE if self._coding.pixels == "bgr24" else AREA
-        colours = {"dst_colorspace": BT709, "dst_color_range": LIMITED}
         return self._reformatter.reformat(
-            frame, format="yuv420p", interpolation=flags, **colours, **threads(self._coding.threads)
+            frame,
+            format="yuv420p",
+            interpolation=AREA | ACCURATE if self._coding.pixels == "bgr24" else AREA,
+            dst_colorspace=BT709,
+            dst_color_range=LIMITED,
+            **threads(self._coding.threads),
         )
 
     def sync(self) -> None:
@@ -328,7 +327,7 @@ class Encoder:
         self._file.sync()
 
     def close(self) -> None:
-        """Code what was held back and leave an ordinary MP4 file that can be sought in."""
+        """Code what was held back and leave an ordinary MP4 file, in which any frame is found at once."""
         try:
             self._mux(None)
             self._container.close()
@@ -338,18 +337,19 @@ class Encoder:
 
     def abandon(self) -> None:
         """Give the encoder up and leave the file as it is."""
+        _running.discard(self)
         self._file.abandon()
         with suppress(OSError, ValueError):
             self._container.close()
 
 
 def threads(count: int) -> dict[str, int]:
-    """Return how a conversion of pixels is told on how many threads it runs; else it takes all cores."""
+    """Return how a conversion of pixels is told its number of threads; left to itself it takes all cores."""
     return {"threads": count} if NEW_PYAV else {}
 
 
 def _luma(row: Array) -> av.VideoFrame:
-    """Return a frame that holds a grey picture as it is, without colours: FFmpeg's own conversion changes it."""
+    """Return a frame that holds a grey picture as it is; FFmpeg's own conversion is off by up to 3."""
     height, width = row.shape
     frame = av.VideoFrame(width, height, "yuv420p")
     plane(frame)[:] = row
@@ -365,7 +365,7 @@ def plane(frame: av.VideoFrame, i: int = 0) -> Array:
 
 
 def _canvas(coding: Coding) -> Array | None:
-    """Return memory for one frame where rows have to be padded, or are too narrow to be read in place."""
+    """Return memory for one frame where rows are padded, or have lines too short to be read in place."""
     height, width = coding.padded
     stride = -(-width // WIDTH_STEP) * WIDTH_STEP
     if (height, stride) == (coding.height, coding.width):

@@ -209,10 +209,12 @@ class Decoder:
         context = cast(av.VideoCodecContext, av.CodecContext.create(CODECS[self._coding.codec].decoder, "r"))
         context.height, context.width = height, width
         context.extradata = self._track.extradata or None
-        context.thread_count = self._coding.threads
-        context.thread_type = "SLICE"  # threads over frames would hold frames back
+        context.thread_count = 1  # freeing one with threads hangs in a forked child
         # Codecs round the size up to whole blocks of at most 128; a stream that claims more gets no memory.
-        context.options = {"max_pixels": str((height + 127) * (width + 127)), "err_detect": "crccheck+explode"}
+        context.options = {
+            "max_pixels": str((height + 127) * (width + 127)),
+            "err_detect": "crccheck+explode",
+        }
         return context
 
     def read(self, rows: Sequence[int], into: Array) -> None:
@@ -236,7 +238,7 @@ class Decoder:
             self._damaged(row, f"the file has {len(self._track)} frames")
         key = self._track.key_before(row)
         if not key <= self._next <= row:
-            self._next, self._frames = key, self._decode(key)
+            self._next, self._frames = key, decoded(self._context, self._file, self._track, key)
         try:
             for frame in self._frames:
                 self._verify(frame)
@@ -247,26 +249,11 @@ class Decoder:
             self._damaged(self._next, f"it cannot be decoded: {error}", error)
         self._damaged(row, f"the last frame is {self._next - 1}")
 
-    def _decode(self, key: int) -> Iterator[av.VideoFrame]:
-        """Yield all frames from a key frame on."""
-        if self._context.is_open:
-            self._context.flush_buffers()
-        for i in range(key, len(self._track)):
-            packet = av.Packet(self._sample(i))
-            packet.pts = packet.dts = i
-            yield from self._context.decode(packet)
-        yield from self._context.decode(None)
-
-    def _sample(self, i: int) -> bytes:
-        self._file.seek(int(self._track.offsets[i]))
-        data = self._file.read(int(self._track.sizes[i]))
-        if len(data) != self._track.sizes[i]:
-            raise ValueError(f"it has {self._track.sizes[i]} bytes, {len(data)} are there")
-        return data
-
     def _verify(self, frame: av.VideoFrame) -> None:
         if (frame.height, frame.width) != self._coding.padded:
-            raise ValueError(f"expected a frame of {self._coding.padded}, found {(frame.height, frame.width)}")
+            raise ValueError(
+                f"expected a frame of {self._coding.padded}, found {(frame.height, frame.width)}"
+            )
         if frame.pts != self._next or frame.is_corrupt:
             raise ValueError(f"found {'a corrupt frame' if frame.is_corrupt else f'frame {frame.pts}'}")
 
@@ -278,6 +265,23 @@ class Decoder:
         """Give up the file."""
         self._frames = iter(())
         self._file.close()
+
+
+def decoded(
+    context: av.VideoCodecContext, file: IO[bytes], track: Track, key: int
+) -> Iterator[av.VideoFrame]:
+    """Yield all frames of a file from a key frame on, numbered by their `pts`."""
+    if context.is_open:
+        context.flush_buffers()
+    for i in range(key, len(track)):
+        file.seek(int(track.offsets[i]))
+        sample = file.read(int(track.sizes[i]))
+        if len(sample) != track.sizes[i]:
+            raise ValueError(f"it has {track.sizes[i]} bytes, {len(sample)} are there")
+        packet = av.Packet(sample)
+        packet.pts = packet.dts = i
+        yield from context.decode(packet)
+    yield from context.decode(None)
 
 
 class Decoders:
@@ -362,10 +366,14 @@ class VideoReader(Reader):
 
     def _column(self, leaf: Leaf, i: int) -> Column:
         path = self.directory / video_name(leaf, i)
-        return VideoColumn(leaf, int(self.counts.rows(leaf.per)[i]), path, self._codings[leaf.path], self._decoders)
+        return VideoColumn(
+            leaf, int(self.counts.rows(leaf.per)[i]), path, self._codings[leaf.path], self._decoders
+        )
 
     def whole(self, path: str) -> Column:
-        return JoinedColumn(self.leaves[path], [self._column(self.leaves[path], i) for i in range(len(self.counts))])
+        return JoinedColumn(
+            self.leaves[path], [self._column(self.leaves[path], i) for i in range(len(self.counts))]
+        )
 
     def count(self) -> Mapping[str, int]:
         return {path: self._count(leaf) for path, leaf in self.leaves.items()}

@@ -35,7 +35,7 @@ class ZarrWriter(Writer):
         self._directory = directory
         self._grids = {leaf.path: grid(leaf) for leaf in leaves}
         self._tracks: dict[int, dict[str, Track]] = {}
-        self._staged: set[int] = set()
+        self._staged: set[int] = set()  # those that may have a folder
         self._parts: list[Part] = []
         self._written = 0
         self._closed = False
@@ -92,9 +92,9 @@ class ZarrWriter(Writer):
 
     def _save(self, entries: Sequence[Entry], replace: bool) -> None:
         make_folder(self._directory, durable=True)
-        for segment in {entry.segment for entry in entries} - self._staged:
-            self._folder(segment).mkdir(exist_ok=True)
+        for segment in {entry.segment for entry in entries}:
             self._staged.add(segment)
+            self._folder(segment).mkdir(exist_ok=True)
         part = write_part(self._directory / f"{self._written:06d}.part", entries)
         self._written += 1
         old, self._parts = (self._parts, [part]) if replace else ([], [*self._parts, part])

@@ -540,7 +540,7 @@ def test_a_reader_needs_no_options_of_the_writer(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("leaf", [IMAGE, DEPTH], ids=["webp", "zstd"])
 def test_every_flipped_bit_of_a_shard_file_is_found(tmp_path: Path, leaf: Leaf) -> None:
-    reader = packed(tmp_path / "shard", [episode(5, 0, [leaf])], SMALL, [leaf])
+    reader = packed(tmp_path / "shard", [episode(2, 0, [leaf])], SMALL, [leaf])
     [file] = shard_files(tmp_path / "shard", leaf)
     with file.open("r+b", buffering=0) as opened:
         for place, byte in enumerate(file.read_bytes()):
@@ -843,8 +843,8 @@ def test_many_checkpoints_of_growing_segments_are_recovered(tmp_path: Path, step
             stop = min(100, start + step)
             writer.append(rows, [Run(number, start, stop, start == 0)])
         writer.checkpoint()
-        segments = [Segment(number, stop, stop - 1) for number in episodes]
-        assert_recovers(staging, episodes, segments)
+        if start // step % 5 == 0:
+            assert_recovers(staging, episodes, [Segment(number, stop, stop - 1) for number in episodes])
 
 
 def test_checkpoint_files_go_when_a_shard_file_holds_their_rows(tmp_path: Path) -> None:
