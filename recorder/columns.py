@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recorder.leaf import Leaf, text_array
 
 Array = NDArray[Any]
-Index = int | slice | Sequence[int] | Array
+Index = int | np.integer[Any] | slice | Sequence[int] | Array
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _joined(pieces: Sequence[Array]) -> Array:
     if len(pieces) == 1:
         return pieces[0]
     if any(isinstance(piece, np.ma.MaskedArray) for piece in pieces):
-        return np.asanyarray(np.ma.concatenate(pieces))
+        return np.asanyarray(np.ma.concatenate(pieces))  # type: ignore[no-untyped-call]
     return np.concatenate(pieces)
 
 
@@ -168,7 +168,7 @@ class Column(ABC):
             rows, inner = index[0], index[1:]
             return self[rows][inner] if isinstance(rows, int | np.integer) else self[rows][(slice(None), *inner)]
         if isinstance(index, int | np.integer):
-            at = int(index) + len(self) * (index < 0)
+            at = int(index) if index >= 0 else int(index) + len(self)
             if not 0 <= at < len(self):
                 raise IndexError(f"row {index} of {self.leaf.path!r}, which has {len(self)} rows")
             return self.read(at, at + 1)[0]

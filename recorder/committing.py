@@ -9,14 +9,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from recorder.columns import Column, Rows
-from recorder.episodes import EpisodeNote
-from recorder.files import files_below, remove
+from recorder.episodes import EpisodeNote, encode_episodes
+from recorder.files import files_below, remove, write_file
 from recorder.leaf import Leaf
-from recorder.shard import Origin, finish, manifest_of, pack, shard_name
-from recorder.staging import Staging
+from recorder.shard import EPISODES, Origin, finish, manifest_of, pack, shard_name
+from recorder.staging import ORIGIN, ROWS, SHARD, Staging
 from recorder.storages.base import Run, Segment, Storage
 
 GROUP_BYTES = 64 << 20
@@ -24,7 +25,7 @@ GROUP_EPISODES = 4096
 """Finished episodes are committed at the latest when they are so many bytes of rows, or so many."""
 
 RETRY = 1.0
-"""Seconds until a commit that failed is tried again."""
+"""Seconds until what failed is tried again, and between checkpoints where finished episodes are committed at once."""
 
 Judge = Callable[[EpisodeNote, Mapping[str, Column]], str | None]
 """Says why an episode is to be put aside, or None to keep it."""
@@ -44,7 +45,6 @@ class Finished(NamedTuple):
 
     note: EpisodeNote
     reason: str
-    since: float
 
 
 @dataclass
@@ -78,7 +78,8 @@ class Committer:
         self._options = options
         self._judge = judge
         self._staging = staging
-        self._writer = storage.writer(staging.path / "rows", leaves)
+        (staging.path / ORIGIN).write_bytes(msgspec.json.encode(origin))
+        self._writer = storage.writer(staging.path / ROWS, leaves)
         self._running: dict[int, EpisodeNote] = {}
         self._finished: list[Finished] = []
         self._finished_bytes = 0
@@ -86,7 +87,10 @@ class Committer:
         self._shards = 0
         self._row_bytes = sum(leaf.nbytes for leaf in leaves)
         self._has_reward = any(leaf.path == "reward" for leaf in leaves)
-        self._retry = 0.0
+        self._interval = options.flush_every or RETRY
+        self._due = time.monotonic() + self._interval
+        self._unsaved = False
+        self.saved = time.monotonic()
 
     def begin(self, note: EpisodeNote) -> None:
         """Expect rows of a new episode."""
@@ -100,6 +104,7 @@ class Committer:
         except BaseException:
             self._broken.update(run.segment for run in sound)
             raise
+        self._unsaved = True
         totals = sums(rows["reward"], sound) if self._has_reward else [0.0] * len(sound)
         for (segment, start, stop, first), total in zip(sound, totals, strict=True):
             note = self._running[segment]
@@ -125,15 +130,21 @@ class Committer:
         if note.transitions == 0:
             self._writer.forget([note.number])
             return
-        if not reason and self._judge is not None:
-            columns = self._writer.view(Segment(note.number, note.moments, note.transitions))
-            reason = self._judge(note, columns) or ""
-        if reason and not self._options.trash:
-            self._writer.forget([note.number])
-            self.tally.discarded += 1
-            return
-        self._finished.append(Finished(note, reason, time.monotonic()))
-        self._finished_bytes += note.moments * self._row_bytes
+        try:
+            reason = reason or self._judged(note)
+        finally:
+            if reason and not self._options.trash:
+                self._writer.forget([note.number])
+                self.tally.discarded += 1
+            else:
+                self._finished.append(Finished(note, reason))
+                self._finished_bytes += note.moments * self._row_bytes
+
+    def _judged(self, note: EpisodeNote) -> str:
+        """Return why an episode is to be put aside, empty to keep it; it is kept, too, where the judge raises."""
+        if self._judge is None:
+            return ""
+        return self._judge(note, self._writer.view(Segment(note.number, note.moments, note.transitions))) or ""
 
     def _cut(self, note: EpisodeNote) -> None:
         """Cut an episode whose rows could not all be taken to those that every storage has."""
@@ -142,32 +153,38 @@ class Committer:
         segment = held.get(note.number, Segment(note.number, 0, 0))
         note.moments, note.transitions = segment.moments, segment.transitions
         note.end = "exception"
+        if note.transitions and self._has_reward:
+            note.total = float(self._writer.view(segment)["reward"][:].sum())
 
     def tick(self) -> float:
-        """Commit if it is time; return the seconds until it may be time again."""
+        """Commit and checkpoint if it is time; return the seconds until it is time again.
+
+        The clock is the monotonic one, so it does not matter what happens to the time of day.
+        """
         now = time.monotonic()
-        if not self._finished:
-            return self._options.flush_every or 1.0
-        full = self._finished_bytes >= GROUP_BYTES or len(self._finished) >= GROUP_EPISODES
-        due = self._finished[0].since + self._options.flush_every
-        if now >= self._retry and (full or now >= due):
+        if now >= self._due:
+            self._due = now + min(self._interval, RETRY)
+            self.flush()
+            self._due = now + self._interval
+        elif self._finished_bytes >= GROUP_BYTES or len(self._finished) >= GROUP_EPISODES:
             self.commit()
-            return self._options.flush_every or 1.0
-        return max(due, self._retry) - now
+        return max(self._due - time.monotonic(), 0.0)
 
     def flush(self) -> None:
         """Commit all finished episodes and make the rows of running ones survive a kill."""
+        began = time.monotonic()
         self.commit()
-        if self._running:
+        if self._running and self._unsaved:
             self._writer.checkpoint()
+            write_file(self._staging.path / EPISODES, encode_episodes(list(self._running.values())))
+        self._unsaved = False
+        self.saved = began
 
     def commit(self) -> None:
         """Make all finished episodes visible, and put aside those that were discarded."""
-        self._retry = time.monotonic() + RETRY
         for reason in dict.fromkeys(finished.reason for finished in self._finished):
             while group := self._group(reason):
                 self._commit(group, reason)
-        self._retry = 0.0
 
     def _group(self, reason: str) -> list[EpisodeNote]:
         """Return the next finished episodes that go into one shard."""
@@ -181,7 +198,7 @@ class Committer:
         return notes
 
     def _commit(self, notes: list[EpisodeNote], reason: str) -> None:
-        folder = self._staging.path / "shard"
+        folder = self._staging.path / SHARD
         remove(folder)
         found = pack(folder, self._storage, self._writer, self._leaves, notes)
         manifest = manifest_of(notes, found, self._staging.writer, self._origin)

@@ -110,6 +110,12 @@ class EpisodeTable:
         self._episodes = episodes
         self._columns: dict[str, Array | None] = {}
 
+    @staticmethod
+    def length(path: Path) -> int:
+        """Return how many episodes the table in a file has."""
+        with closing(HDF5File(path)) as file:
+            return len(file["id"])
+
     def __len__(self) -> int:
         return self._episodes
 

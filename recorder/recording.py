@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 from bisect import bisect_right
 from collections import OrderedDict
@@ -18,7 +19,7 @@ from recorder.columns import Array
 from recorder.env_spec import spec_from_json
 from recorder.episode import Episode
 from recorder.errors import DamagedError, FormatError, MismatchError, RecorderError
-from recorder.leaf import JSON, Leaf
+from recorder.leaf import JSON, Leaf, text_array
 from recorder.schema import ROW, Schema, compare, read_schema
 from recorder.shard import NAME, Manifest, Shard
 from recorder.storages.base import Reader
@@ -154,11 +155,15 @@ class Recording(Sequence[Episode]):
             else np.empty(0)
             for name, key in names.items()
         }
-        notes = [shard.episodes.note(int(i)) for shard, _, kept in self._places for i in kept]
-        for name, values in (("seed", [note.seed for note in notes]), ("labels", [note.labels for note in notes])):
-            columns[name] = np.empty(len(notes), object)
-            columns[name][:] = values
+        columns["seed"] = text_array([int(text) if text else None for text in self._texts("seed")])
+        columns["labels"] = text_array([json.loads(text) if text else {} for text in self._texts("labels")])
         return columns
+
+    def _texts(self, name: str) -> Iterator[str]:
+        """Yield a column of texts, which a shard may lack where all of it are empty."""
+        for shard, _, kept in self._places:
+            texts = shard.episodes.column(name)
+            yield from ("" for _ in kept) if texts is None else texts[kept]
 
     @property
     def schema(self) -> Schema:

@@ -6,7 +6,9 @@ import json
 import os
 import socket
 import weakref
+from enum import Enum
 from pathlib import Path
+from typing import Self
 
 from recorder.files import remove, sync
 
@@ -15,33 +17,63 @@ try:
 except ImportError:  # Windows has no such lock; recovery there needs to be asked for by name.
     fcntl = None  # type: ignore[assignment]
 
-LOCK = "lock"
-NOTE = "writer.json"
+LOCK, NOTE = "lock", "writer.json"
+ORIGIN, ROWS, SHARD = "origin.json", "rows", "shard"
+"""What is in a staging folder besides: where the episodes come from, what the storages stage, a shard being packed."""
 
 _open: weakref.WeakSet[Staging] = weakref.WeakSet()
 
 
 class Staging:
-    """The folder `staging/<writer>` of a recording, made at once and removed by `close` when nothing is left in it."""
+    """The folder `staging/<writer>` of one writer, made at once and locked as long as the writer lives."""
 
-    def __init__(self, recording: Path, writer: str) -> None:
-        self.writer = writer
-        self.path = recording / "staging" / self.writer
-        self._lock = self._make()
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self.writer = path.name
+        self._lock = lock
         _open.add(self)
 
-    def _make(self) -> int:
+    @classmethod
+    def make(cls, recording: Path, writer: str) -> Self:
         """Make the folder under another name, lock it, then give it its name: nobody sees it without its lock."""
-        hidden = self.path.with_name(f".{self.writer}")
+        path = recording / "staging" / writer
+        hidden = path.with_name(f".{writer}")
         hidden.mkdir(parents=True)
         note = {"host": socket.gethostname(), "boot": boot_id(), "pid": os.getpid()}
         (hidden / NOTE).write_text(json.dumps(note))
         descriptor = os.open(hidden / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
         if fcntl is not None:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        hidden.rename(self.path)
-        sync(self.path.parent)
-        return descriptor
+        hidden.rename(path)
+        sync(path.parent)
+        return cls(path, descriptor)
+
+    @classmethod
+    def take_over(cls, path: Path, foreign: bool = False) -> Self | Standing:
+        """Take over the folder of a dead writer, or say why it cannot be.
+
+        The kernel gives up a lock when its holder dies, whatever becomes of the process id. A writer of another host
+        is left alone unless `foreign` says that it is dead: not every network file system passes locks on.
+        """
+        if not foreign and host_of(path) != socket.gethostname():
+            return Standing.FOREIGN
+        try:
+            descriptor = os.open(path / LOCK, os.O_RDWR)
+        except FileNotFoundError:
+            return Standing.GONE
+        if fcntl is None and not foreign:
+            os.close(descriptor)
+            return Standing.FOREIGN
+        try:
+            if fcntl is not None:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return Standing.ALIVE
+        if not (path / LOCK).exists():
+            os.close(descriptor)
+            return Standing.GONE
+        return cls(path, descriptor)
 
     def close(self, keep: bool = False) -> None:
         """Give up the lock, and remove the folder unless it is to be kept for recovery; the lock goes last."""
@@ -60,6 +92,29 @@ class Staging:
             os.close(self._lock)
             self._lock = -1
         _open.discard(self)
+
+
+class Standing(Enum):
+    """Why the folder of a writer cannot be taken over."""
+
+    ALIVE = "its writer is alive"
+    FOREIGN = "its writer ran on another host"
+    GONE = "it is gone, or was never whole"
+
+
+def host_of(path: Path) -> str:
+    """Return the host of the writer of a staging folder, empty where it does not say."""
+    try:
+        note = json.loads((path / NOTE).read_bytes())
+        return str(note["host"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def staged(recording: Path) -> list[Path]:
+    """Return the staging folders of a recording, those included that their writers never finished making."""
+    folder = recording / "staging"
+    return sorted(item for item in folder.iterdir() if item.is_dir()) if folder.is_dir() else []
 
 
 def _release_in_child() -> None:

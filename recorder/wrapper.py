@@ -361,6 +361,11 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         """The id of the episode since the last reset, or None."""
         return self._writer.episode_id
 
+    @property
+    def unkept(self) -> dict[str, str]:
+        """The keys of infos that hold no data and are not recorded, with the type of what they hold."""
+        return dict(self._writer.pipeline.unkept) if self._writer.pipeline is not None else {}
+
     def __getstate__(self) -> Any:
         raise ClosedError(
             "a Recorder cannot be copied or pickled: it owns a thread and files. Pass a function that makes it, "

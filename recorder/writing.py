@@ -32,6 +32,7 @@ from recorder.opening import (
     replace_recording,
 )
 from recorder.pipeline import Pipeline, Ring
+from recorder.recovery import Recovery, recover
 from recorder.routing import extend, layout, settle
 from recorder.rows import Put, compile_put, refused
 from recorder.schema import FLAGS, ROW, StepSpace, compare, create, declare
@@ -122,6 +123,7 @@ class RecordingWriter:
         self.writer = secrets.token_hex(6)
         self.ring = Ring(list(self.schema.leaves.values()))
         self.pipeline: Pipeline | None = None
+        self.recovered: list[Recovery] = []
         self._committer: Committer | None = None
         self._note: EpisodeNote | None = None
         self._episodes = 0
@@ -165,7 +167,11 @@ class RecordingWriter:
         if not isinstance(self._storage, DictStorage):
             return DictStorage({}, self._storage)
         ours = [leaf for leaf in leaves if leaf.path.split("/")[0] in ("render", "extra")]
-        return extend(self._storage, ours, self.origin.fps)
+        given = self._storage
+        if isinstance(self._space, StepSpace) and self._space.render is True:  # no frame was seen yet
+            named = {path: storage for path, storage in given.storages.items() if path != "render"}
+            given = replace(given, storages=named)
+        return extend(given, ours, self.origin.fps)
 
     @property
     def storage(self) -> DictStorage:
@@ -384,7 +390,8 @@ class RecordingWriter:
     def _make_committer(self) -> Committer:
         """Make the recording on disk and what commits to it; called by the worker."""
         create(self.path, self.schema)
-        staging = Staging(self.path, self.writer)
+        self.recovered = recover(self.path)
+        staging = Staging.make(self.path, self.writer)
         judge = None if self._keep_if is None else self._judge
         committer = Committer(self.path, self.storage, self.leaves, self.origin, self.options, staging, judge)
         self._committer = committer

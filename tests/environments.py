@@ -37,7 +37,7 @@ class CountingEnv(gym.Env[Any, Any]):
 
     def render(self) -> Any:
         frame = np.zeros((32, 48, 3), np.uint8)
-        frame[self.steps % 32] = self.steps
+        frame[self.steps % 32] = self.steps % 256
         return frame
 
 

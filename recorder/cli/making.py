@@ -132,6 +132,7 @@ def say_recorded(result: dict[str, Any], as_json: bool) -> None:
         "recorded": f"{episodes}, {steps}, {size(result['bytes'])}",
         "ended": frequencies(result["ends"]),
         "return": span(result["return"]),
+        "not kept": ", ".join(f"{path} ({kind})" for path, kind in result["unkept"].items()) or None,
         "recording": f"{result['path']}, now {counted(result['in_all'], 'episode')}",
         "look": f"recorder list {shlex.quote(result['path'])}",
     }

@@ -134,7 +134,7 @@ def list_episodes(
         say_json({"path": str(path), "episodes": chosen, "more": len(episodes) - len(chosen)})
         return
     titles = ("position", "id", "steps", "end", "return", "seed", "labels")
-    columns = [Column(title, title in ("position", "steps", "return", "seed")) for title in titles]
+    columns = [Column(title, title in ("position", "steps", "return")) for title in titles]
     say(table(columns, map(episode_cells, chosen), terminal_width()))
     if len(chosen) < len(episodes):
         say(f"{len(episodes) - len(chosen):,} more; --limit 0 lists all")

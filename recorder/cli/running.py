@@ -86,19 +86,12 @@ class Run:
 
     def result(self) -> dict[str, JSON]:
         """Return what this run has added to the recording, as it is on disk."""
-        try:
-            recording = Recording(self._task.path)
-        except NotARecordingError:
-            return {
-                "path": str(self._task.path),
-                "episodes": 0,
-                "steps": 0,
-                "bytes": 0,
-                "ends": {},
-                "return": None,
-                "in_all": 0,
-            }
-        shards = [shard for shard in recording.shards if shard.manifest.writer == self._writer]
+        recording = recording_if_there(self._task.path)
+        shards = (
+            [shard for shard in recording.shards if shard.manifest.writer == self._writer]
+            if recording
+            else []
+        )
         ends, returns = (
             np.concatenate([shard.episodes.required(name) for shard in shards] or [np.empty(0)])
             for name in ("end", "return")
@@ -110,8 +103,17 @@ class Run:
             "bytes": sum(size for shard in shards for size, _ in shard.manifest.files.values()),
             "ends": counts(ends),
             "return": spread(returns),
-            "in_all": len(recording),
+            "unkept": self._env.unkept,
+            "in_all": len(recording) if recording else 0,
         }
+
+
+def recording_if_there(path: Path) -> Recording | None:
+    """Return the recording in a folder, or None: nothing is on disk before the first step."""
+    try:
+        return Recording(path)
+    except NotARecordingError:
+        return None
 
 
 def make_env(env_id: str, arguments: Mapping[str, Any], max_steps: int | None = None) -> gym.Env[Any, Any]:

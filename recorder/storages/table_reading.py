@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -120,7 +120,7 @@ class TableReader(Reader):
         if self._opened is None:
             if not (self.directory / table_name(0, self._suffix)).exists():
                 raise DamagedError(f"{self.directory / table_name(0, self._suffix)} is missing")
-            paths = [self.directory / table_name(i, self._suffix) for i in range(10_000)]
+            paths = (self.directory / table_name(i, self._suffix) for i in count())
             self._opened = [self._open(path) for path in takewhile(Path.exists, paths)]
         return self._opened
 

@@ -8,11 +8,13 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import TypeGuard
 
 import av
 import numpy as np
@@ -27,7 +29,7 @@ from recorder.storages.video_codecs import CODECS, Coding, Encoder, GrowingFile,
 from recorder.storages.video_reading import Decoders, VideoColumn, VideoReader, video_name
 
 FPS = 30.0
-"""Frames a second where neither the storage nor the metadata of the leaf say it."""
+"""Frames a second where neither the storage nor the metadata of the leaf name them."""
 
 NO_LEAF = -1
 """The rows of a class of which a writer has no leaf."""
@@ -35,16 +37,19 @@ NO_LEAF = -1
 PATIENCE = 128
 """Frames after which an encoder that gave none back is taken for one that does not work."""
 
+Packet = av.Packet[av.VideoStream]
+
 
 @register_storage
 @dataclass(frozen=True)
 class VideoStorage(Storage):
     """Pictures as video: `h264`, `hevc`, `av1` and `vp9` with loss, `h264rgb` and `ffv1` without.
 
-    The lossy ones take pictures of kind `image`, RGB, BGR or grey, uint8; `h264rgb` takes any uint8 `(H, W, 3)`;
-    `ffv1` takes uint8 of 1, 3 or 4 channels and uint16 of one. `crf` is the codec's own scale of quality, lower is
-    better; `preset` its own name of how hard it tries (`cpu-used` of vp9). Frame i is row i; a key frame comes at least
-    every `keyframe_every` frames (FFV1 has no others). `fps` is for players only, and goes before `metadata["fps"]`.
+    The lossy ones take pictures of kind `image`: uint8, RGB, BGR or grey. `h264rgb` takes uint8 `(H, W, 3)` of
+    any kind, `ffv1` uint8 of 1, 3 or 4 channels and uint16 of one (it needs PyAV 16). `crf` is the codec's own
+    scale of quality, lower is better; `preset` its own word for how hard it tries. Frame i is row i. A key
+    frame comes at least every `keyframe_every` frames; FFV1 has no others. `fps` is for players, and goes
+    before `metadata["fps"]`. More `threads` code large pictures faster, and make them a little larger.
     """
 
     id = "video"
@@ -57,21 +62,23 @@ class VideoStorage(Storage):
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
-            raise LayoutError(f"VideoStorage(codec={self.codec!r}): known are {', '.join(CODECS)}")
-        for name, smallest in (("keyframe_every", 1), ("threads", 1), ("crf", 0)):
+            raise self._refused("codec", f"one of {', '.join(CODECS)} is needed")
+        codec = CODECS[self.codec]
+        for name, least in (("keyframe_every", 1), ("threads", 1), ("crf", 0)):
             value = getattr(self, name)
-            if not _is_int(value, smallest) and not (name == "crf" and value is None):
-                raise LayoutError(f"VideoStorage({name}={value!r}): a number from {smallest} on is needed")
+            if not _is_count(value, least) and (name, value) != ("crf", None):
+                raise self._refused(name, f"a number from {least} on is needed")
         if self.fps is not None and not _is_rate(self.fps):
-            raise LayoutError(f"VideoStorage(fps={self.fps!r}): a positive number is needed")
-        if self.crf is not None and not CODECS[self.codec].lossy:
-            raise LayoutError(
-                f"VideoStorage(codec={self.codec!r}, crf={self.crf}): that codec is lossless and has no crf"
+            raise self._refused("fps", "a positive number is needed")
+        if self.crf is not None and codec.crf is None:
+            raise self._refused("crf", f"{self.codec} is lossless and has none")
+        if self.preset is not None and (codec.preset is None or not isinstance(self.preset, str)):
+            raise self._refused(
+                "preset", f"{'a name' if codec.preset else 'none'} is what {self.codec} takes"
             )
-        if self.preset is not None and CODECS[self.codec].preset is None:
-            raise LayoutError(
-                f"VideoStorage(codec={self.codec!r}, preset={self.preset!r}): that codec has no presets"
-            )
+
+    def _refused(self, option: str, why: str) -> LayoutError:
+        return LayoutError(f"VideoStorage({option}={getattr(self, option)!r}): {why}")
 
     def check(self, leaves: Sequence[Leaf]) -> None:
         for leaf in leaves:
@@ -80,15 +87,15 @@ class VideoStorage(Storage):
                 probe(coding)
             except (av.FFmpegError, OSError, ValueError) as error:
                 raise LayoutError(
-                    f"{_described(leaf)} cannot be coded as {self.codec} by PyAV {av.__version__} here: {error}; "
-                    f"choose another codec or preset, or keep it with ZarrStorage()"
+                    f"{_described(leaf)} cannot be coded as {self.codec} by PyAV {av.__version__} here: "
+                    f"{error}; choose another codec or preset, or keep it with {_instead(leaf, self.codec)}"
                 ) from error
 
     def exact(self, leaf: Leaf) -> bool:
         return not CODECS[self.codec].lossy
 
     def delay(self, leaf: Leaf) -> int:
-        """Return how many of the newest frames a kill loses: those in the encoder, and one in the muxer."""
+        """Return how many of the newest frames a kill takes: those in the encoder, and one in the muxer."""
         return probe(self.coding(leaf)) + 1
 
     def coding(self, leaf: Leaf) -> Coding:
@@ -101,30 +108,26 @@ class VideoStorage(Storage):
         codec = CODECS[self.codec]
         if pixels not in codec.pixels:
             raise LayoutError(
-                f"{_described(leaf)} is not {_taken(self.codec)}; keep it with {_instead(leaf)}"
+                f"{_described(leaf)} is no picture that {self.codec} takes, which is {_taken(self.codec)}; "
+                f"keep it with {_instead(leaf)}"
             )
         if codec.lossy and leaf.kind != "image":
             raise LayoutError(
-                f"{_described(leaf)} is of kind {leaf.kind!r}, which {self.codec} would change; "
-                f"keep it with {_instead(leaf)}, or say in its metadata that its kind is 'image'"
+                f"{_described(leaf)} is of kind {leaf.kind!r}, which {self.codec} would change; keep it with "
+                f"{_instead(leaf)}, or let its metadata say that its kind is 'image'"
             )
-        rate = frame_rate(leaf, self.fps)
-        return Coding(
-            self.codec,
-            self.crf,
-            self.preset,
-            self.keyframe_every,
-            self.threads,
-            rate,
-            pixels,
-            *leaf.shape[:2],
-        )
+        options = (self.codec, self.crf, self.preset, self.keyframe_every, self.threads)
+        height, width = leaf.shape[:2]
+        return Coding(*options, frame_rate(leaf, self.fps), pixels, height, width)
+
+    def _codings(self, leaves: Sequence[Leaf]) -> dict[Leaf, Coding]:
+        return {leaf: self.coding(leaf) for leaf in leaves}
 
     def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
-        return VideoWriter(directory, {leaf: self.coding(leaf) for leaf in leaves})
+        return VideoWriter(directory, self._codings(leaves))
 
     def recover(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
-        writer = VideoWriter(directory, {leaf: self.coding(leaf) for leaf in leaves})
+        writer = VideoWriter(directory, self._codings(leaves))
         writer.recover()
         return writer
 
@@ -132,59 +135,59 @@ class VideoStorage(Storage):
         return VideoReader(directory, leaves, counts, {leaf.path: self.coding(leaf) for leaf in leaves})
 
 
-def _is_int(value: object, smallest: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= smallest
+def _is_count(value: object, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _is_rate(value: object) -> bool:
-    return (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-        and 0 < value <= 1e6
-    )
+def _is_rate(value: object) -> TypeGuard[float]:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and math.isfinite(value) and 0 < value <= 1e6  # type: ignore[arg-type, operator]
 
 
 def frame_rate(leaf: Leaf, fps: float | None) -> Fraction:
-    """Return the frames a second of a leaf as a fraction of small numbers: a frame lasts a whole number of ticks."""
+    """Return the frames a second of a leaf, as a fraction of whole numbers that a timescale can hold."""
     rate = fps if fps is not None else leaf.metadata.get("fps", FPS)
     if not _is_rate(rate):
-        raise LayoutError(
-            f"{leaf.path!r} has {rate!r} frames a second in its metadata; a positive number is needed"
-        )
+        raise LayoutError(f"{leaf.path!r} has fps {rate!r} in its metadata; a positive number is needed")
     return Fraction(rate).limit_denominator(1001) or Fraction(1, 1001)
 
 
 def _described(leaf: Leaf) -> str:
-    shape = "rows of no one shape" if not leaf.fixed else leaf.shape
-    return f"{leaf.path!r}: {leaf.dtype} {shape}"
+    return f"{leaf.path!r}: {leaf.dtype} {leaf.shape if leaf.fixed else '(rows of no one shape)'}"
 
 
 def _taken(codec: str) -> str:
-    if codec == "ffv1":
-        return "a picture for ffv1: uint8 (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), or uint16 (H, W) or (H, W, 1)"
-    grey = "" if codec == "h264rgb" else ", (H, W) or (H, W, 1)"
-    return f"a picture for {codec}: uint8 (H, W, 3){grey}"
+    """Return in words what a codec takes."""
+    match codec:
+        case "ffv1":
+            return "uint8 (H, W), (H, W, 1), (H, W, 3) or (H, W, 4), or uint16 (H, W) or (H, W, 1)"
+        case "h264rgb":
+            return "uint8 (H, W, 3)"
+        case _:
+            return "uint8 (H, W, 3), (H, W) or (H, W, 1)"
 
 
-def _instead(leaf: Leaf) -> str:
+def _instead(leaf: Leaf, but: str = "") -> str:
     """Return the storages that keep `leaf` bit for bit, as one writes them."""
-    lossless = [name for name, codec in CODECS.items() if not codec.lossy and pixels_of(leaf) in codec.pixels]
-    videos = [f"VideoStorage(codec={name!r})" for name in lossless]
-    storages = ["HDF5Storage()", *(["ZarrStorage()"] if leaf.fixed else []), *videos]
-    return " or ".join([", ".join(storages[:-1]), storages[-1]]) if len(storages) > 1 else storages[0]
+    pixels = pixels_of(leaf)
+    codecs = [
+        name for name, codec in CODECS.items() if not codec.lossy and pixels in codec.pixels and name != but
+    ]
+    videos = [f"VideoStorage(codec={name!r})" for name in codecs]
+    *others, last = ["HDF5Storage()", *["ZarrStorage()"][: leaf.fixed], *videos]
+    return f"{', '.join(others)} or {last}" if others else last
 
 
 @cache
 def probe(coding: Coding) -> int:
-    """Code frames and decode two of them; return how many the encoder holds back.
+    """Code noise and decode two frames of it; return how many frames the encoder holds back.
 
     Raises:
-        FFmpegError, OSError, ValueError: the codec is not there, cannot be opened, or changes what it may not.
+        FFmpegError, OSError, ValueError: the codec is missing, does not open, or changes what it may not.
     """
-    generator = np.random.default_rng(0)
     high = np.iinfo(coding.dtype).max
-    rows = generator.integers(0, high, (2, *coding.row_shape), coding.dtype, endpoint=True)
+    shape = (2, *coding.row_shape)
+    rows = np.random.default_rng(0).integers(0, high, shape, coding.dtype, endpoint=True)
     with tempfile.TemporaryDirectory(prefix="recorder-") as folder:
         path = Path(folder, "probe.mp4")
         encoder = Encoder(path, coding)
@@ -197,26 +200,22 @@ def probe(coding: Coding) -> int:
             encoder.close()
         finally:
             encoder.abandon()
-        decoders = Decoders()
-        try:
-            decoded = decoders.read(path, coding, range(2))
-        finally:
-            decoders.close()
+        decoded = Decoders().read(path, coding, range(2))
     if not CODECS[coding.codec].lossy and not np.array_equal(decoded, rows):
-        raise ValueError("what it decodes is not what was coded, although it is lossless")
+        raise ValueError("it is lossless, and yet what it decodes is not what was coded")
     return delay
 
 
 class StagedVideo:
-    """The frames of one leaf of one segment in the staging folder; `encoder` while more of them come."""
+    """The frames of one leaf of one segment in the staging folder; an `encoder` while more may come."""
 
     def __init__(self, path: Path, coding: Coding) -> None:
         self.path = path
         self.coding = coding
         self.frames = 0
         self.encoder: Encoder | None = None
-        self.sealed = False
-        self.failed = False
+        self._sealed = False
+        self._failed = False
 
     @property
     def nbytes(self) -> int:
@@ -225,37 +224,43 @@ class StagedVideo:
             return self.encoder.nbytes
         return self.path.stat().st_size if self.path.exists() else 0
 
-    def append(self, rows: Array) -> None:
-        """Code more rows; after an error the video stays as it was before, and takes no more."""
-        if self.failed:
+    def append(self, parts: Iterable[Array]) -> None:
+        """Code more rows. After an error the frames before it stay, and no more are taken.
+
+        Raises:
+            WriteError: the encoder or the disk failed.
+        """
+        if self._failed:
             return
         try:
             if self.encoder is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self.encoder = Encoder(self.path, self.coding)
-            self.encoder.write(rows)
+            for rows in parts:
+                self.encoder.write(rows)
             self.frames = self.encoder.frames
         except Exception as error:
             raise self._failure(error) from error
 
     def end(self) -> None:
-        """Close the encoder, which makes the file one that can be sought in."""
+        """Close the encoder, which makes the file an ordinary one."""
         if self.encoder is None:
             return
         try:
             self.encoder.close()
-            self.encoder, self.sealed = None, True
+            self.encoder = None
+            self._sealed = True
         except Exception as error:
             raise self._failure(error) from error
 
     def _failure(self, error: Exception) -> WriteError:
         """Give the encoder up, keep the frames that reached the file, and return what is to be raised."""
         self.abandon()
-        self.failed = True
+        self._failed = True
         self.frames = salvaged(self.path, self.coding)
         return WriteError(
-            f"{self.path}: coding failed: {error}; its first {self.frames} frames are kept, all other leaves and "
-            f"segments go on"
+            f"{self.path} cannot be coded: {error}; its first {self.frames} frames are kept, all other "
+            f"leaves and segments go on"
         )
 
     def abandon(self) -> None:
@@ -265,29 +270,28 @@ class StagedVideo:
             self.encoder = None
 
     def place(self, target: Path, rows: int) -> None:
-        """Put the first `rows` frames at `target`: a second name of the file, or a copy of its coded frames."""
+        """Put the first `rows` frames at `target`: a second name of the file, or its coded frames."""
         if self.encoder is not None:
             raise EpisodeError(f"{self.path} is still being written; end its segment first")
         if rows > self.frames:
             raise WriteError(f"{self.path} has {self.frames} frames, {rows} were to be packed")
-        if self.sealed and rows == self.frames:
+        if self._sealed and rows == self.frames:
             link_or_copy(self.path, target)
         else:
-            target.parent.mkdir(parents=True, exist_ok=True)
             remux(self.path, target, self.coding, rows)
 
     def mend(self) -> None:
-        """Make a file that a dead encoder left one that can be sought in."""
-        if not self.sealed and self.frames:
+        """Make the file of an encoder that died an ordinary one."""
+        if self.frames and not self._sealed:
             mended = self.path.with_name(f".{self.path.name}")
             mended.unlink(missing_ok=True)
             remux(self.path, mended, self.coding, self.frames)
             mended.rename(self.path)
-            self.sealed = True
+            self._sealed = True
 
 
 class VideoWriter(Writer):
-    """Segments whose frames go to one encoder a leaf at once; packing gives the closed files a second name."""
+    """Segments whose frames are coded at once, one file a leaf; a pack gives closed files a second name."""
 
     def __init__(self, directory: Path, codings: Mapping[Leaf, Coding]) -> None:
         self._directory = directory
@@ -311,18 +315,19 @@ class VideoWriter(Writer):
         return sum(video.nbytes for videos in self._segments.values() for video in videos.values())
 
     def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
+        """Code rows, those of several leaves or segments side by side; no error in one stops the others."""
         self._check()
         work: dict[StagedVideo, list[Array]] = {}
         for run in runs:
             self._segments.setdefault(run.segment, {})
             for leaf in self._codings:
-                frames = _frames(rows[leaf.path], run, leaf.per)
-                if len(frames):
-                    work.setdefault(self._video(run.segment, leaf), []).append(frames)
-        side_by_side([partial(_append, video, parts) for video, parts in work.items()])
-        if lost := rows.keys() - {leaf.path for leaf in self._codings}:
+                part = _part(rows[leaf.path], run, leaf.per)
+                if len(part):
+                    work.setdefault(self._video(run.segment, leaf), []).append(part)
+        side_by_side([partial(video.append, parts) for video, parts in work.items()])
+        if strange := sorted(rows.keys() - {leaf.path for leaf in self._codings}):
             raise WriteError(
-                f"a VideoStorage cannot keep {min(lost)!r}, which is no leaf of it; name another default"
+                f"{strange[0]!r} is no leaf of this VideoStorage, which can be no default storage"
             )
 
     def _video(self, segment: int, leaf: Leaf) -> StagedVideo:
@@ -330,9 +335,7 @@ class VideoWriter(Writer):
         if leaf.path not in videos:
             path = self._folder(segment) / f"{leaf.path}.mp4"
             videos[leaf.path] = StagedVideo(path, self._codings[leaf])
-            self._new_folders.update(
-                folder for folder in path.parents if folder.is_relative_to(self._directory)
-            )
+            self._new_folders.update(path.parents[: len(path.relative_to(self._directory).parts)])
         return videos[leaf.path]
 
     def _folder(self, segment: int) -> Path:
@@ -343,16 +346,19 @@ class VideoWriter(Writer):
         side_by_side([video.end for video in self._segments.get(segment, {}).values()])
 
     def checkpoint(self) -> None:
+        """Make all frames survive but those that a codec's delay holds back, one at least."""
         self._check()
         for videos in self._segments.values():
             for video in videos.values():
                 if video.encoder is not None:
                     video.encoder.sync()
         while self._new_folders:
-            sync(self._new_folders.pop())
+            folder = self._new_folders.pop()
+            if folder.exists():
+                sync(folder)
 
     def segments(self) -> Sequence[Segment]:
-        """Return the segments with the frames that all leaves of a class have; -1 for a class without leaves."""
+        """Return the segments with the frames that all leaves of a class have, -1 without such leaves."""
         return [
             Segment(number, self._frames(videos, "moment"), self._frames(videos, "transition"))
             for number, videos in sorted(self._segments.items())
@@ -369,7 +375,7 @@ class VideoWriter(Writer):
         video = self._video(segment.number, leaf)
         if video.encoder is not None:
             raise EpisodeError(
-                f"segment {segment.number} still runs; its frames can be read once it has ended"
+                f"segment {segment.number} still runs; its frames can be read when it has ended"
             )
         video.mend()
         return VideoColumn(leaf, _rows(segment, leaf.per), video.path, video.coding, self._decoders)
@@ -379,7 +385,9 @@ class VideoWriter(Writer):
         for i, segment in enumerate(segments):
             for leaf in self._codings:
                 if rows := _rows(segment, leaf.per):
-                    self._video(segment.number, leaf).place(directory / video_name(leaf, i), rows)
+                    target = directory / video_name(leaf, i)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    self._video(segment.number, leaf).place(target, rows)
         return []
 
     def forget(self, segments: Sequence[int]) -> None:
@@ -389,12 +397,9 @@ class VideoWriter(Writer):
             for video in self._segments.pop(segment, {}).values():
                 video.abandon()
             remove(self._folder(segment))
-            self._new_folders = {
-                folder for folder in self._new_folders if not folder.is_relative_to(self._folder(segment))
-            }
 
     def recover(self) -> None:
-        """Take over the segments that a dead writer left, with the frames of them that can be decoded."""
+        """Take over the segments of a dead writer, with the frames of them that can be decoded."""
         for folder in sorted(self._directory.glob("[0-9]*")):
             self._segments[int(folder.name)] = {}
             for leaf in self._codings:
@@ -409,15 +414,10 @@ class VideoWriter(Writer):
         side_by_side([video.end for videos in self._segments.values() for video in videos.values()])
 
 
-def _frames(rows: Rows, run: Run, per: Per) -> Array:
+def _part(rows: Rows, run: Run, per: Per) -> Array:
     """Return the rows of a run; the first one of a segment has no transition."""
     assert isinstance(rows, np.ndarray)
     return rows[run.start + (per == "transition" and run.first) : run.stop]
-
-
-def _append(video: StagedVideo, parts: Iterable[Array]) -> None:
-    for part in parts:
-        video.append(part)
 
 
 def _rows(segment: Segment, per: Per) -> int:
@@ -425,47 +425,49 @@ def _rows(segment: Segment, per: Per) -> int:
 
 
 def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
-    """Do all tasks, on as many threads as there are cores; then raise what the first of them raised.
+    """Do all tasks, on as many threads as there are cores; then raise the first error of any of them.
 
-    Encoders release the interpreter: two cameras at once were 1.3 to 1.5 times as fast as one after the other.
+    Encoders release the interpreter, so that two cameras do not take twice as long as one.
     """
     waiting = deque(tasks)
     errors: list[RecorderError] = []
 
     def work() -> None:
-        while waiting:
+        while True:
             try:
-                waiting.popleft()()
+                task = waiting.popleft()
             except IndexError:
                 return
+            try:
+                task()
             except RecorderError as error:
                 errors.append(error)
 
-    threads = [
-        threading.Thread(target=work, daemon=True) for _ in range(min(len(tasks), os.cpu_count() or 1) - 1)
-    ]
-    for thread in threads:
-        thread.start()
+    helpers: list[threading.Thread] = []
+    with suppress(RuntimeError):  # the interpreter ends, and starts no more threads
+        for _ in range(min(len(tasks), os.cpu_count() or 1) - 1):
+            helper = threading.Thread(target=work, name="recorder-video", daemon=True)
+            helper.start()
+            helpers.append(helper)
     work()
-    for thread in threads:
-        thread.join()
+    for helper in helpers:
+        helper.join()
     if errors:
         raise errors[0]
 
 
 def salvaged(path: Path, coding: Coding) -> int:
-    """Return how many frames of a staged file are whole and can be decoded, whatever its index says.
+    """Return how many frames of a staged file are whole, whatever its index says.
 
-    Frames before the last group of pictures were followed by others; those of the last group are decoded.
+    Those of the last group of pictures are decoded; all before were followed by others.
     """
-    group: list[av.Packet[av.VideoStream]] = []
+    group: list[Packet] = []
     frames = 0
     try:
         with path.open("rb") as file, av.open(file, "r", format="mp4") as container:
             for packet in whole_packets(container, coding):
+                frames += 0 if not packet.is_keyframe else len(group)
                 group = [packet] if packet.is_keyframe else [*group, packet]
-                frames += 1
-            frames -= len(group)
             for decoded in (*(packet.decode() for packet in group), container.streams.video[0].decode(None)):
                 frames += len(decoded)
     except (av.FFmpegError, OSError, ValueError, IndexError):
@@ -473,10 +475,9 @@ def salvaged(path: Path, coding: Coding) -> int:
     return frames
 
 
-def whole_packets(container: InputContainer, coding: Coding) -> Iterator[av.Packet[av.VideoStream]]:
-    """Yield the coded frames of a file, whose encoder may have died, up to the first that is not as it was written."""
-    stream = container.streams.video[0]
-    for i, packet in enumerate(container.demux(stream)):
+def whole_packets(container: InputContainer, coding: Coding) -> Iterator[Packet]:
+    """Yield the coded frames of a file up to the first that is not as it was written."""
+    for i, packet in enumerate(container.demux(container.streams.video[0])):
         if not packet.size or packet.is_corrupt or packet.pts != i * coding.rate.denominator:
             return
         yield packet
@@ -490,19 +491,27 @@ def remux(source: Path, target: Path, coding: Coding, rows: int) -> None:
     """
     file = GrowingFile(target)
     try:
-        with source.open("rb") as data, av.open(data, "r", format="mp4") as read:
-            timescale = {"video_track_timescale": str(coding.rate.numerator)}
-            with av.open(file, "w", format="mp4", container_options=timescale) as written:
-                stream = written.add_stream_from_template(read.streams.video[0], opaque=True)
-                found = 0
-                for found, packet in enumerate(islice(whole_packets(read, coding), rows), 1):
-                    packet.stream = stream
-                    packet.duration = coding.rate.denominator
-                    written.mux(packet)
-        if found != rows:
-            raise ValueError(f"{rows} frames were expected, {found} found")
+        _copy_packets(source, file, coding, rows)
         file.seal()
     except (av.FFmpegError, OSError, ValueError, IndexError) as error:
         file.abandon()
         target.unlink(missing_ok=True)
-        raise WriteError(f"{source} cannot be copied to {target}: {error}") from error
+        raise WriteError(f"{rows} frames of {source} cannot be copied to {target}: {error}") from error
+
+
+def _copy_packets(source: Path, file: GrowingFile, coding: Coding, rows: int) -> None:
+    timescale = {"video_track_timescale": str(coding.rate.numerator)}
+    missing = rows
+    with (
+        source.open("rb") as data,
+        av.open(data, "r", format="mp4") as read,
+        av.open(file, "w", format="mp4", container_options=timescale) as written,
+    ):
+        stream = written.add_stream_from_template(read.streams.video[0], opaque=True)
+        for packet in islice(whole_packets(read, coding), rows):
+            packet.stream = stream
+            packet.duration = coding.rate.denominator
+            written.mux(packet)
+            missing -= 1
+    if missing:
+        raise ValueError(f"{missing} of them are missing")

@@ -20,11 +20,11 @@ from recorder.columns import Array
 from recorder.leaf import Leaf
 
 MP4 = {"movflags": "hybrid_fragmented+frag_every_frame", "flush_packets": "1"}
-"""Each frame reaches the kernel when the next one comes, and a closed file is an ordinary MP4. It costs 122 bytes a
-frame; `frag_keyframe` costs 20, and a kill takes the whole last group of pictures."""
+"""A frame reaches the kernel when the next one comes, and a closed file is an ordinary MP4. This costs 122
+bytes a frame; `frag_keyframe` costs 20, and a kill takes the whole last group of pictures."""
 
 MUXER_BYTES = 1 << 20
-"""The muxer's buffer: a frame up to this size reaches the file in one write, so that a kill does not cut it."""
+"""The muxer's buffer: a frame up to this size reaches the file in one write, and a kill does not cut it."""
 
 WIDTH_STEP = 32
 """Pixels that a conversion reads at once: beyond the end of narrower lines."""
@@ -33,7 +33,7 @@ BT709, LIMITED, FULL = 1, 1, 2
 """FFmpeg's numbers for what lossy codecs code: BT.709, luma from 16 to 235; grey pictures keep 0 to 255."""
 
 AREA, ACCURATE = 0x20, 0x40000
-"""FFmpeg's flags: average the colour of four pixels (0.4 dB better than its default), and round (BGR: 3.6 dB)."""
+"""FFmpeg's flags: average the colours of four pixels (0.4 dB over its default), and round (BGR: 3.6 dB)."""
 
 NEW_PYAV = int(av.__version__.split(".")[0]) >= 17
 """Older PyAV converts on the calling thread only and takes no number of threads."""
@@ -143,7 +143,8 @@ def _ffv1(coding: Coding) -> dict[str, str]:
 
 HALVED = {"rgb24": "yuv420p", "bgr24": "yuv420p", "gray": "yuv420p"}
 RGB = {"rgb24": "rgb24", "bgr24": "bgr24"}
-ALL = {"rgb24": "bgr0", "bgr24": "bgr0", "rgba": "bgra", "bgra": "bgra", "gray": "gray", "gray16le": "gray16le"}
+FOUR = {"rgb24": "bgr0", "bgr24": "bgr0", "rgba": "bgra", "bgra": "bgra"}
+GREY = {"gray": "gray", "gray16le": "gray16le"}
 
 CODECS: Mapping[str, Codec] = {
     "h264": Codec("libx264", "h264", b"avc1", HALVED, _h264, "ultrafast", 20),
@@ -151,17 +152,17 @@ CODECS: Mapping[str, Codec] = {
     "hevc": Codec("libx265", "hevc", b"hev1", HALVED, _hevc, "ultrafast", 22, smallest=16),
     "av1": Codec("libsvtav1", "libdav1d", b"av01", HALVED, _av1, "10", 30, smallest=16),
     "vp9": Codec("libvpx-vp9", "vp9", b"vp09", HALVED, _vp9, "8", 30),
-    "ffv1": Codec("ffv1", "ffv1", b"FFV1", ALL, _ffv1),
+    "ffv1": Codec("ffv1", "ffv1", b"FFV1", {**GREY, **FOUR}, _ffv1),
 }
-"""All options keep frame i at row i and hold nothing back. (Without `zerolatency` x264 held 11 frames back, SVT-AV1
-45 without `pred-struct=1`.)"""
+"""All options keep frame i at row i and hold nothing back. (Without `zerolatency` x264 held
+11 frames, without `pred-struct=1` SVT-AV1 45.)"""
 
 
 class GrowingFile:
     """The file below a muxer. What lies before its end changes only at `seal`, when the rest is on disk.
 
-    So a power loss leaves what was there before the muxer finished the file, or the finished file. (PyAV 15 and 16
-    even overwrite the start before they write the index: a kill in between would leave nothing.)
+    So a power loss leaves what was there before the muxer finished the file, or the finished file. (PyAV 15
+    and 16 even overwrite the start before they write the index: a kill in between would leave nothing.)
     """
 
     def __init__(self, path: Path) -> None:
@@ -221,7 +222,7 @@ _running: weakref.WeakSet[Encoder] = weakref.WeakSet()
 
 
 def _keep_in_child() -> None:
-    """Never free an inherited encoder: that would wait for its threads, which a forked child does not have."""
+    """Never free an inherited encoder: that waits for its threads, which a forked child does not have."""
     for encoder in list(_running):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(encoder))
 
@@ -295,8 +296,8 @@ class Encoder:
     def _frame(self, row: Array, followed: bool) -> av.VideoFrame:
         """Return a row as a frame of the pixels that are coded.
 
-        A conversion may read a little beyond short lines: a row that is `followed` by another one in memory can
-        stay where it is, unless it has to be padded.
+        A conversion may read a little beyond short lines: a row that is `followed` by another one in memory
+        can stay where it is, unless it has to be padded.
         """
         coding = self._coding
         row = row.reshape(coding.row_shape)
@@ -308,7 +309,9 @@ class Encoder:
         if coded == "yuv420p":
             return _luma(row) if coding.pixels == "gray" else self._halved(row)
         frame = av.VideoFrame.from_numpy_buffer(row, coding.pixels)
-        return frame if coded == coding.pixels else self._reformatter.reformat(frame, format=coded, **threads(1))
+        if coded == coding.pixels:
+            return frame
+        return self._reformatter.reformat(frame, format=coded, **threads(1))
 
     def _halved(self, row: Array) -> av.VideoFrame:
         """Return a frame whose colours have half the width and height."""
@@ -361,7 +364,8 @@ def _luma(row: Array) -> av.VideoFrame:
 def plane(frame: av.VideoFrame, i: int = 0) -> Array:
     """Return one plane of bytes of a frame as an array `(H, W)` that shares its memory."""
     part = frame.planes[i]
-    return np.frombuffer(part, np.uint8).reshape(-1, part.line_size)[: part.height, : part.width]
+    lines = np.frombuffer(memoryview(part), np.uint8).reshape(-1, part.line_size)
+    return lines[: part.height, : part.width]
 
 
 def _canvas(coding: Coding) -> Array | None:
@@ -374,7 +378,7 @@ def _canvas(coding: Coding) -> Array | None:
 
 
 def paint(canvas: Array, row: Array) -> Array:
-    """Copy a picture into the corner of `canvas`, repeat its last line and column over the rest, and return it."""
+    """Copy a picture into a corner of `canvas`, repeat its last line and column over the rest; return it."""
     height, width = row.shape[:2]
     canvas[:height, :width] = row
     canvas[height:, :width] = row[-1:]
