@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,8 +69,12 @@ def _recover_one(path: Path, schema: Schema, folder: Path, foreign: bool, dry_ru
         _remove_unborn(folder)
         return None
     staging = Staging.take_over(folder, foreign)
+    if staging is Standing.GONE:
+        with suppress(OSError):  # the lock goes last: a folder without one is empty, or is just being removed
+            folder.rmdir()
+        return None
     if isinstance(staging, Standing):
-        return None if staging is Standing.GONE else Recovery(folder.name, left=staging.value)
+        return Recovery(folder.name, left=staging.value)
     recovery = Recovery(folder.name)
     done = False
     try:

@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import google_crc32c
 import msgspec
 
 from recorder.episodes import EpisodeNote, EpisodeTable, encode_episodes
@@ -28,12 +29,15 @@ NAME = re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{12}-\d{6,}")
 CHECKED = {".h5", ".parquet", ".npz"}
 """Files that are summed before anything opens them: libraries crash on, or believe, what a damaged one says."""
 
+SUM_HEAD = b'{"sum":"'
+"""How every manifest begins."""
+
 MANIFEST_BYTES = 256 << 20
 """A larger manifest is refused before it is read."""
 
 
 class Manifest(msgspec.Struct, forbid_unknown_fields=True):
-    """What `shard.json` says."""
+    """What `shard.json` says, after the checksum of itself."""
 
     format: int
     episodes: int
@@ -99,7 +103,7 @@ def finish(directory: Path, target: Path, manifest: Manifest, durable: bool) -> 
     manifest.files = {
         path.relative_to(directory).as_posix(): (path.stat().st_size, checksum(path)) for path in files_below(directory)
     }
-    (directory / MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    (directory / MANIFEST).write_bytes(encode_manifest(manifest))
     if durable:
         for path in files_below(directory):
             sync(path)
@@ -127,6 +131,23 @@ def manifest_of(notes: Sequence[EpisodeNote], found: Sequence[Leaf], writer: str
         host=socket.gethostname(),
         leaves=[leaf_to_json(leaf) for leaf in found],
     )
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of `shard.json`: the manifest, and first of all the CRC-32C of everything after that."""
+    body = b"," + msgspec.json.encode(manifest)[1:]
+    return SUM_HEAD + f'{google_crc32c.value(body):08x}"'.encode() + body
+
+
+def decode_manifest(path: Path, data: bytes) -> Manifest:
+    """Return the manifest of which `encode_manifest` made `data`."""
+    body = data[len(SUM_HEAD) + 9 :]
+    stated = data[len(SUM_HEAD) : len(SUM_HEAD) + 8].decode("ascii", "replace")
+    if not data.startswith(SUM_HEAD) or data[len(SUM_HEAD) + 8 : len(SUM_HEAD) + 10] != b'",':
+        raise FormatError(f"{path} is not what the format says: it does not begin with the sum of itself")
+    if (found := f"{google_crc32c.value(body):08x}") != stated:
+        raise DamagedError(f"{path} has changed since it was written: its CRC-32C is {found}, not {stated}")
+    return msgspec.json.decode(b"{" + body[1:], type=Manifest)
 
 
 def versions() -> dict[str, str]:
@@ -191,7 +212,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         if path.stat().st_size > MANIFEST_BYTES:
             raise FormatError(f"{path} has {path.stat().st_size} bytes; more than {MANIFEST_BYTES} are refused")
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = decode_manifest(path, path.read_bytes())
     except FileNotFoundError:
         raise DamagedError(f"{path} is missing") from None
     except msgspec.MsgspecError as error:

@@ -38,6 +38,7 @@ class Staging:
         """Make the folder under another name, lock it, then give it its name: nobody sees it without its lock."""
         path = recording / "staging" / writer
         hidden = path.with_name(f".{writer}")
+        remove(hidden)  # what an attempt that failed left
         hidden.mkdir(parents=True)
         note = {"host": socket.gethostname(), "boot": boot_id(), "pid": os.getpid()}
         (hidden / NOTE).write_text(json.dumps(note))
@@ -55,12 +56,13 @@ class Staging:
         The kernel gives up a lock when its holder dies, whatever becomes of the process id. A writer of another host
         is left alone unless `foreign` says that it is dead: not every network file system passes locks on.
         """
-        if not foreign and host_of(path) != socket.gethostname():
-            return Standing.FOREIGN
         try:
             descriptor = os.open(path / LOCK, os.O_RDWR)
         except FileNotFoundError:
             return Standing.GONE
+        if not foreign and host_of(path) not in ("", socket.gethostname()):
+            os.close(descriptor)
+            return Standing.FOREIGN
         if fcntl is None and not foreign:
             os.close(descriptor)
             return Standing.FOREIGN
@@ -103,7 +105,7 @@ class Standing(Enum):
 
 
 def host_of(path: Path) -> str:
-    """Return the host of the writer of a staging folder, empty where it does not say."""
+    """Return the host of the writer of a staging folder, empty where the folder was being removed, its lock last."""
     try:
         note = json.loads((path / NOTE).read_bytes())
         return str(note["host"])
