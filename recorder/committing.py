@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -84,6 +85,7 @@ class Committer:
         self._finished: list[Finished] = []
         self._finished_bytes = 0
         self._broken: set[int] = set()
+        self._noted: set[int] = set()
         self._shards = 0
         self._row_bytes = sum(leaf.nbytes for leaf in leaves)
         self._has_reward = any(leaf.path == "reward" for leaf in leaves)
@@ -134,11 +136,17 @@ class Committer:
             reason = reason or self._judged(note)
         finally:
             if reason and not self._options.trash:
-                self._writer.forget([note.number])
-                self.tally.discarded += 1
+                self._drop(note)
             else:
                 self._finished.append(Finished(note, reason))
                 self._finished_bytes += note.moments * self._row_bytes
+
+    def _drop(self, note: EpisodeNote) -> None:
+        """Forget a discarded episode at once, so that no recovery brings it back."""
+        if note.number in self._noted:
+            self._write_note()
+        self._writer.forget([note.number])
+        self.tally.discarded += 1
 
     def _judged(self, note: EpisodeNote) -> str:
         """Return why an episode is to be put aside, empty to keep it; it is kept, too, where the judge raises."""
@@ -176,9 +184,14 @@ class Committer:
         self.commit()
         if self._running and self._unsaved:
             self._writer.checkpoint()
-            write_file(self._staging.path / EPISODES, encode_episodes(list(self._running.values())))
+            self._write_note()
         self._unsaved = False
         self.saved = began
+
+    def _write_note(self) -> None:
+        """Note on disk which episodes are running, for recovery."""
+        write_file(self._staging.path / EPISODES, encode_episodes(list(self._running.values())))
+        self._noted = set(self._running)
 
     def commit(self) -> None:
         """Make all finished episodes visible, and put aside those that were discarded."""
@@ -246,9 +259,9 @@ def sums(reward: Rows, runs: Sequence[Run]) -> list[float]:
 
 def trim(folder: Path, quota: int) -> None:
     """Remove the oldest shards that were put aside until the rest fits into the quota."""
-    shards = sorted(folder.iterdir(), reverse=True)
     total = 0
-    for shard in shards:
-        total += sum(path.stat().st_size for path in files_below(shard))
-        if total > quota:
-            remove(shard)
+    for shard in sorted(folder.iterdir(), reverse=True):
+        with suppress(FileNotFoundError):  # another writer trims, too
+            total += sum(path.stat().st_size for path in files_below(shard))
+            if total > quota:
+                remove(shard)

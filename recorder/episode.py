@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,10 +41,23 @@ class Episode:
     `columns["observation/camera"][10:20]` reads only those rows. Iterating yields one `Step` for each call of `step`.
     """
 
-    def __init__(self, schema: Schema, note: EpisodeNote, columns: Mapping[str, Column]) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        note: EpisodeNote,
+        columns: Mapping[str, Column],
+        again: Callable[[], Episode] | None = None,
+    ) -> None:
+        """Take an episode that lies open; `again` opens it in another process."""
         self._schema = schema
         self._note = note
+        self._again = again
         self.columns = columns
+
+    def __reduce__(self) -> tuple[Callable[[], Episode], tuple[()]]:
+        if self._again is None:
+            raise EpisodeError(f"episode {self.id} is not on disk yet, so it cannot be copied or pickled")
+        return self._again, ()
 
     @property
     def id(self) -> str:

@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.columns import Array, Ragged, Sparse, concatenate, ragged
+from recorder.columns import Array, Ragged, Sparse, concatenate, ragged, split
 from recorder.leaf import JSON_TEXT, NUMBERS, TEXT, Leaf, cast_exactly, decode_key, encode_key, join, text_array
 
 _IMMUTABLE = frozenset({bool, int, float, complex, str, type(None), *(np.dtype(name).type for name in NUMBERS)})
+
+DEEPEST = 32
+"""So deep a value of an info may lie in others."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +29,23 @@ class Unkept:
     type: str
 
 
-def snapshot(value: Any) -> Any:
-    """Return a copy of a value of an info that nobody can change any more, without what is no data."""
+def snapshot(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """Return a copy of a value of an info that nobody can change any more, without what is no data.
+
+    `above` are the ids of what it lies in: what holds itself, or lies too deep, is no data.
+    """
     if value.__class__ in _IMMUTABLE:
         return value
     if isinstance(value, np.ndarray | np.generic):
         return _own(value)
+    if not isinstance(value, Mapping | list | tuple):
+        return _plain_value(value)
+    if len(above) >= DEEPEST or id(value) in above:
+        return Unkept(type(value).__name__)
+    inside = (*above, id(value))
     if isinstance(value, Mapping):
-        return {str(key): snapshot(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [snapshot(item) for item in value]
-    return _plain_value(value)
+        return {str(key): snapshot(item, inside) for key, item in value.items()}
+    return [snapshot(item, inside) for item in value]
 
 
 def _own(value: NDArray[Any] | np.generic) -> Any:
@@ -52,7 +61,8 @@ def _plain_value(value: Any) -> Any:
     """Return a member of an enumeration as its value, a tensor as an array, or a mark that a value is no data."""
     for kind in (int, float, complex, str):
         if isinstance(value, kind):
-            return kind(value.value if isinstance(value, Enum) else value)
+            plain: Any = value.value if isinstance(value, Enum) else value
+            return kind(plain)
     if hasattr(value, "__array__") and not isinstance(value, type):
         # A tensor that is on a GPU, or that has a gradient, refuses.
         with suppress(TypeError, ValueError, RuntimeError):
@@ -203,7 +213,7 @@ def join_sparse(path: str, parts: Sequence[Sparse | int]) -> Sparse:
     found = [part for part in parts if not isinstance(part, int) and len(part.values)]
     if not found:
         leaf = next((part.leaf for part in parts if not isinstance(part, int)), Leaf(path, sparse=True))
-        return Sparse(leaf, present, np.empty((0, *leaf.shape), leaf.numpy_dtype))
+        return Sparse(leaf, present, ragged([], leaf) if leaf.ragged else np.empty((0, *leaf.shape), leaf.numpy_dtype))
     if len({part.leaf for part in found}) == 1:
         return Sparse(found[0].leaf, present, concatenate([part.values for part in found]))
     items = [item for part in found for item in _items(part)]
@@ -214,7 +224,7 @@ def join_sparse(path: str, parts: Sequence[Sparse | int]) -> Sparse:
 def _items(part: Sparse) -> list[Any]:
     """Return the values of a column one by one, as they were in the infos."""
     if isinstance(part.values, Ragged):
-        return list(np.split(part.values.values, np.cumsum(part.values.lengths)[:-1]))
+        return split(part.values.values, part.values.lengths)
     if part.leaf.dtype == JSON_TEXT:
         return [json.loads(text) for text in part.values]
     return list(part.values)

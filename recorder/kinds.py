@@ -128,7 +128,7 @@ def _array(shown: str, space: Space[Any], path: str, bounds: Bounds) -> Kind:
     if _is_picture(shape):
         single, dtype = shape[2:] != (3,), np.dtype(space.dtype)
         return _hinted(path, _PICTURE_HINTS, shown) or _picture(shown, single, dtype, bounds)
-    if len(shape) > 2 and any(min(pair) >= PICTURE_SIDE for pair in pairwise(shape)):
+    if any(min(pair) >= PICTURE_SIDE for pair in pairwise(shape)):
         return Kind("stack", f"{shown}: a stack of pictures or channels")
     if hinted := _hinted(path, _VECTOR_HINTS, shown):
         return hinted

@@ -11,14 +11,17 @@ from typing import Any
 
 from gymnasium.spaces import Space
 
-from recorder.errors import ExistsError, NotARecordingError, WriteError
+from recorder.errors import ExistsError, LayoutError, NotARecordingError, WriteError
 from recorder.files import remove
 from recorder.leaf import JSON
-from recorder.metadata import annotate
+from recorder.metadata import annotate, did_you_mean
 from recorder.schema import NOTE, Schema, StepSpace, read_schema
 
 OURS = (NOTE, "shards", "staging", "discarded", "cache")
 """What a recording's folder holds; nothing else in it is ever touched."""
+
+PROBE = "recorder-"
+"""How the name of a folder begins, after a dot, that is made and removed to see whether one can be."""
 
 
 def existing_schema(path: Path, beside_others: bool = False) -> Schema | None:
@@ -32,12 +35,17 @@ def existing_schema(path: Path, beside_others: bool = False) -> Schema | None:
     try:
         return read_schema(path)
     except NotARecordingError:
-        others = sorted(item.name for item in path.iterdir() if item.name not in OURS) if path.exists() else []
+        others = sorted(item.name for item in path.iterdir() if not _is_ours(item.name)) if path.exists() else []
         if others and not beside_others:
             raise ExistsError(
                 f"{path} is no recording and holds other things ({', '.join(others[:3])}); record into a new folder"
             ) from None
         return None
+
+
+def _is_ours(name: str) -> bool:
+    """Return whether a recording has a file of this name, or has it for a moment while it is being made."""
+    return name in OURS or (name.startswith(".") and name.lstrip(".").startswith((NOTE, PROBE)))
 
 
 def replace_recording(path: Path) -> None:
@@ -56,7 +64,7 @@ def check_writable(path: Path) -> None:
     while not place.exists():
         place = place.parent
     try:
-        tempfile.TemporaryDirectory(dir=place, prefix=".recorder-").cleanup()
+        tempfile.TemporaryDirectory(dir=place, prefix=f".{PROBE}").cleanup()
     except OSError as error:
         raise WriteError(f"nothing can be written below {place}: {error}; record into another folder") from error
 
@@ -70,6 +78,15 @@ def excluder(globs: Sequence[str]) -> Callable[[str], bool]:
         return any(fnmatchcase(path, glob) or fnmatchcase(path, f"{glob}/*") for glob in globs)
 
     return excluded
+
+
+def check_excluded(globs: Sequence[str], paths: Sequence[str]) -> None:
+    """Raise `LayoutError` for a glob that matches no leaf; what infos will hold, and a render, nobody knows yet."""
+    for glob in globs:
+        head = glob.split("/")[0]
+        if head not in ("info", "render") and "*" not in head and not any(map(excluder([glob]), paths)):
+            nearest = did_you_mean(glob, paths)
+            raise LayoutError(f"no leaf {glob!r} to exclude{nearest}; the leaves are {sorted(paths)}")
 
 
 def annotated(space: StepSpace | Space[Any], metadata: Mapping[str, Mapping[str, JSON]]) -> StepSpace | Space[Any]:

@@ -33,6 +33,8 @@ RING_ROWS = 8192
 PATIENCE = 0.05
 """Seconds that the worker rests after something went wrong."""
 
+FORKED = "this recorder belongs to the process that made it; a forked child starts its own at `reset`"
+
 Event = Callable[[], None]
 
 
@@ -155,7 +157,7 @@ class Pipeline:
     def check(self) -> None:
         """Raise what went wrong in the background, once, and whether this is the wrong time or process."""
         if os.getpid() != self._pid:
-            raise ClosedError("this recorder belongs to the process that made it; a forked child starts its own at `reset`")
+            raise ClosedError(FORKED)
         if self._error is not None:
             error, self._error = self._error, None
             if isinstance(error, RecorderError):

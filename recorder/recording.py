@@ -8,6 +8,7 @@ import os
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -60,7 +61,7 @@ class Recording(Sequence[Episode]):
         paths = [path] if isinstance(path, Path | str) else list(path)
         if not paths:
             raise ValueError("Recording([]) has no folder to read")
-        self._sources = [Source(Path(item)) for item in paths]
+        self._sources = [Source(Path(item).absolute()) for item in paths]
         for source in self._sources[1:]:
             compare(source.path, source.schema, self._sources[0].schema, storage=False)
         self._seen: dict[tuple[int, str], Shard] = {}
@@ -128,17 +129,17 @@ class Recording(Sequence[Episode]):
             columns = self._reader(shard, schema).segment(i)
         except RecorderError as error:
             raise type(error)(f"episode {shard.episodes.required('id')[i]}: {error}") from error
-        return Episode(schema, shard.episodes.note(i), columns)
+        return Episode(schema, shard.episodes.note(i), columns, partial(open_episode, shard.path, schema, i))
 
     def _reader(self, shard: Shard, schema: Schema) -> Reader:
-        """Return the open reader of a shard; those that were not used for longest are closed."""
+        """Return the open reader of a shard; those that were not used for longest are given up."""
         if os.getpid() != self._pid:
             self._readers, self._pid = OrderedDict(), os.getpid()
         key = str(shard.path)
         if key not in self._readers:
-            self._readers[key] = shard.reader(schema.storage, list(schema.leaves.values()))
+            self._readers[key] = open_reader(shard, schema)
             if len(self._readers) > OPEN_READERS:
-                self._readers.popitem(last=False)[1].close()
+                self._readers.popitem(last=False)  # its files stay open as long as an episode of it is held
         self._readers.move_to_end(key)
         return self._readers[key]
 
@@ -156,7 +157,8 @@ class Recording(Sequence[Episode]):
             for name, key in names.items()
         }
         columns["seed"] = text_array([int(text) if text else None for text in self._texts("seed")])
-        columns["labels"] = text_array([json.loads(text) if text else {} for text in self._texts("labels")])
+        # One document of all: a call of the decoder for each is ten times slower.
+        columns["labels"] = text_array(json.loads(f"[{','.join(text or '{}' for text in self._texts('labels'))}]"))
         return columns
 
     def _texts(self, name: str) -> Iterator[str]:
@@ -275,3 +277,15 @@ class Recording(Sequence[Episode]):
             for path, leaf in self.leaves.items()
         )
         return f"<p>{html.escape(repr(self))}</p><table><tr><th>leaf</th><th>shape</th><th>dtype</th><th>kind</th></tr>{leaves}</table>"
+
+
+def open_reader(shard: Shard, schema: Schema) -> Reader:
+    """Return a reader of all leaves of a shard."""
+    return shard.reader(schema.storage, list(schema.leaves.values()))
+
+
+def open_episode(path: Path, schema: Schema, i: int) -> Episode:
+    """Return episode `i` of a shard, as an `Episode` opens itself where it was pickled to."""
+    shard = Shard(path)
+    columns = open_reader(shard, schema).segment(i)
+    return Episode(schema, shard.episodes.note(i), columns, partial(open_episode, path, schema, i))

@@ -97,8 +97,8 @@ class Rules:
             if name not in kinds:
                 self._check_key(name, kinds)
             self._check_options(name, given, leaves)
-        if any(leaf.per == "moment" for leaf in leaves) and (fault := unable(self.default, INFO)):
-            raise LayoutError(f"the default keeps every key of info too, {describe(self.default)}: {fault}")
+        if any(leaf.per == "moment" for leaf in leaves):
+            check_infos(self.default)
 
     def _check_key(self, key: str, kinds: Iterable[str] = ()) -> None:
         """Raise if nothing is called `key`, or matches it."""
@@ -171,6 +171,12 @@ def with_rate(leaf: Leaf, routed: Route, fps: float | None) -> Route:
     else:
         said = f"{FPS:g} frames a second, as nothing says how many"
     return routed._replace(storage=storage, reason=f"{routed.reason}; {said}")
+
+
+def check_infos(default: Storage) -> None:
+    """Raise `LayoutError` if a default of episodes cannot keep keys of `info`."""
+    if fault := unable(default, INFO):
+        raise LayoutError(f"the default keeps every key of info too, {describe(default)}: {fault}")
 
 
 def unable(storage: Storage, leaf: Leaf) -> str:

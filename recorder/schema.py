@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -83,7 +83,7 @@ def declare(space: StepSpace | Space[Any], excluded: Excluded = keep_all) -> Sch
         return _declare_steps(space, excluded)
     path = "" if isinstance(space, spaces.Dict) else "value"
     node = structure(space, path, "transition", excluded)
-    leaves = {leaf.path: leaf for leaf in node.leaves}
+    leaves = _left({leaf.path: leaf for leaf in node.leaves}, excluded)
     return Schema("single", {ROW: prune(space, path, excluded)}, {ROW: node}, leaves, DictStorage())
 
 
@@ -103,8 +103,15 @@ def _declare_steps(space: StepSpace, excluded: Excluded) -> Schema:
     for leaf in FLAGS.values():
         if not excluded(leaf.path):
             nodes[leaf.path] = ArrayNode(leaf, scalar=True)
-    leaves = {leaf.path: leaf for node in nodes.values() for leaf in node.leaves}
+    leaves = _left({leaf.path: leaf for node in nodes.values() for leaf in node.leaves}, excluded)
     return Schema("episode", kept, nodes, leaves, DictStorage())
+
+
+def _left(leaves: Mapping[str, Leaf], excluded: Excluded) -> Mapping[str, Leaf]:
+    """Return the leaves that are left; raise `SpaceError` where one of them was to be excluded."""
+    if wrong := [path for path in leaves if excluded(path)]:
+        raise SpaceError(f"{wrong[0]!r} cannot be excluded: only items of a Dict can, 'time' and keys of info")
+    return leaves
 
 
 def schema_to_json(schema: Schema) -> dict[str, JSON]:
@@ -164,23 +171,19 @@ def _schema(note: RecordingNote) -> Schema:
     return replace(declared, nodes=nodes, leaves=leaves, storage=storage)
 
 
-def create(path: Path, schema: Schema) -> None:
-    """Write `recording.json`; where another writer was first, compare.
-
-    Raises:
-        MismatchError: another writer made a different recording there in the meantime.
-    """
+def create(path: Path, schema: Schema) -> bool:
+    """Write `recording.json`, unless another writer was first; return whether it was written."""
     path.mkdir(parents=True, exist_ok=True)
-    temporary = path / f".{NOTE}.{os.getpid()}"
+    temporary = path / f".{NOTE}.{secrets.token_hex(6)}"
     write_file(temporary, msgspec.json.format(msgspec.json.encode(schema_to_json(schema)), indent=1), durable=True)
     try:
-        with suppress(FileExistsError):
-            os.link(temporary, path / NOTE)
-            sync(path)
-            return
+        os.link(temporary, path / NOTE)
+    except FileExistsError:
+        return False
     finally:
         temporary.unlink()
-    compare(path, read_schema(path), schema, dtypes=True)
+    sync(path)
+    return True
 
 
 def compare(path: Path, theirs: Schema, ours: Schema, *, storage: bool = True, dtypes: bool = False) -> None:

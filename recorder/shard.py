@@ -105,8 +105,6 @@ def finish(directory: Path, target: Path, manifest: Manifest, durable: bool) -> 
     }
     (directory / MANIFEST).write_bytes(encode_manifest(manifest))
     if durable:
-        for path in files_below(directory):
-            sync(path)
         sync_tree(directory)
     target.parent.mkdir(exist_ok=True)
     directory.rename(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from abc import ABC, abstractmethod
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,7 +16,7 @@ from gymnasium import spaces
 from gymnasium.spaces import GraphInstance, Space
 from numpy.typing import NDArray
 
-from recorder.columns import ragged
+from recorder.columns import ragged, split
 from recorder.errors import RowError, SpaceError
 from recorder.kinds import infer
 from recorder.leaf import TEXT, Leaf, Per, as_array, cast_exactly, encode_keys, join, text_array
@@ -306,7 +307,7 @@ def list_items(leaf: Leaf, values: Values) -> list[Any]:
     if not leaf.ragged:
         return list(joined)
     lengths = next(values)
-    return np.split(joined, np.cumsum(lengths)[:-1]) if len(lengths) else []
+    return split(joined, lengths)
 
 
 def inner_leaf(space: Space[Any] | None) -> Leaf:
@@ -340,7 +341,9 @@ def prune(space: Space[Any], path: str, excluded: Excluded) -> Space[Any]:
         return space
     names = encode_keys(list(space.spaces))
     inner = {key: (join(path, name), item) for name, (key, item) in zip(names, space.spaces.items(), strict=True)}
-    kept = {key: prune(item, at, excluded) for key, (at, item) in inner.items() if not excluded(at)}
+    kept = OrderedDict((key, prune(item, at, excluded)) for key, (at, item) in inner.items() if not excluded(at))
+    if len(kept) == len(inner) and all(item is space[key] for key, item in kept.items()):
+        return space
     return _annotated(spaces.Dict(kept), space)
 
 
@@ -384,8 +387,8 @@ def _dict(space: spaces.Dict, path: str, per: Per, excluded: Excluded) -> Node:
     return DictNode(path, {key: _structure(inner, paths[key], per, excluded) for key, inner in kept.items()}, dropped)
 
 
-@_structure.register
-def _tuple(space: spaces.Tuple, path: str, per: Per, excluded: Excluded) -> Node:
+@_structure.register(spaces.Tuple)
+def _tuple(space: spaces.Tuple[Any], path: str, per: Per, excluded: Excluded) -> Node:
     inner = enumerate(space.spaces)
     return TupleNode(path, [_structure(item, join(path, str(i)), per, excluded) for i, item in inner])
 
@@ -400,7 +403,7 @@ def _graph(space: spaces.Graph, path: str, per: Per, excluded: Excluded) -> Node
     return GraphNode(path, space, per)
 
 
-@_structure.register
-def _one_of(space: spaces.OneOf, path: str, per: Per, excluded: Excluded) -> Node:
+@_structure.register(spaces.OneOf)
+def _one_of(space: spaces.OneOf[Any], path: str, per: Per, excluded: Excluded) -> Node:
     options = [_structure(item, join(path, str(i)), per, keep_all) for i, item in enumerate(space.spaces)]
     return OneOfNode(path, options, per)

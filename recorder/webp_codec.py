@@ -12,7 +12,6 @@ import numpy as np
 from zarr.abc.codec import ArrayBytesCodec
 from zarr.core.array_spec import ArraySpec
 from zarr.core.buffer import Buffer, NDBuffer
-from zarr.errors import UnknownCodecError
 from zarr.registry import get_codec_class, register_codec
 
 from recorder.errors import FormatError, LayoutError
@@ -125,5 +124,5 @@ def register() -> None:
     """Make zarr know the codec, unless it knows one of that name."""
     try:
         get_codec_class(NAME)
-    except (KeyError, UnknownCodecError):
+    except (KeyError, ValueError):  # zarr 3.1 has a KeyError for an unknown codec
         register_codec(NAME, Webp)

@@ -90,7 +90,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         Raises:
             MismatchError: the folder holds a recording that differs; the message lists how.
             ExistsError: the folder cannot be used.
-            LayoutError: a storage cannot keep a leaf as promised.
+            LayoutError: a storage cannot keep a leaf as promised, or `exclude` names no leaf.
             WriteError: nothing can be written there.
         """
         arguments = {
@@ -130,6 +130,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._attempted = -1
         self._ignored = 0
         self._began = 0.0
+        self._ring = self._writer.ring
         self._puts: tuple[Put, Put] | None = None
         # The thread keeps the writer alive, so what ends with the wrapper must hang on the wrapper.
         self._finalizer = weakref.finalize(self, self._writer.close)
@@ -157,6 +158,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         """Open an episode with the observation that a reset gave."""
         writer = self._writer
         writer.begin(seed=start.seed, options=start.options, generator=start.generator)
+        if writer.ring is not self._ring:  # it is another one in a forked child
+            self._ring, self._puts = writer.ring, None
         self._began = time.perf_counter()
         try:
             values = {"observation": observation, "time": 0.0}

@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
+from multiprocessing import parent_process
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -24,6 +26,7 @@ from recorder.infos import snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
 from recorder.opening import (
     annotated,
+    check_excluded,
     check_writable,
     end_for,
     excluder,
@@ -31,11 +34,12 @@ from recorder.opening import (
     plain_json,
     replace_recording,
 )
-from recorder.pipeline import Pipeline, Ring
+from recorder.pipeline import FORKED, Pipeline, Ring
 from recorder.recovery import Recovery, recover
 from recorder.routing import extend, layout, settle
 from recorder.rows import Put, compile_put, refused
-from recorder.schema import FLAGS, ROW, StepSpace, compare, create, declare
+from recorder.rules import check_infos
+from recorder.schema import FLAGS, ROW, Schema, StepSpace, compare, create, declare, read_schema
 from recorder.shard import Origin
 from recorder.staging import Staging
 from recorder.storages.base import Storage
@@ -53,6 +57,23 @@ def _close_all() -> None:
     """Commit at the end of the interpreter what nobody closed."""
     for writer in list(_open):
         writer.close("exit")
+
+
+def _close_at_exit(writer: RecordingWriter) -> None:
+    """Let a writer be closed at the end of this process, if nobody does it before."""
+    if not _open and parent_process() is not None:  # a child of multiprocessing may end without hooks of `atexit`
+        Finalize(None, _close_all, exitpriority=0)
+    _open.add(writer)
+
+
+def _leave_to_parent() -> None:
+    """In a forked child, refuse the next row: the episode and the worker are its parent's."""
+    while _open:
+        _open.pop().ring.limit = -1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 class RecordingWriter:
@@ -100,10 +121,10 @@ class RecordingWriter:
         Raises:
             MismatchError: the recording in the folder differs; the message lists how.
             ExistsError: the folder holds a recording, or files that are none, and may not be used.
-            LayoutError: a storage cannot keep a leaf as promised.
+            LayoutError: a storage cannot keep a leaf as promised, or `exclude` names no leaf.
             WriteError: the folder cannot be written.
         """
-        self.path = Path(path)
+        self.path = Path(path).absolute()  # whatever becomes of the working directory
         self.options = options or CommitOptions()
         self.origin = origin or Origin()
         self.excluded = excluder(exclude)
@@ -112,6 +133,7 @@ class RecordingWriter:
         self._metadata = dict(metadata or {})
         self._space = annotated(space, metadata or {})
         self.schema = declare(self._space, self.excluded)
+        check_excluded(exclude, list(declare(self._space).leaves))
         self._settled = {"reward", "terminated", "truncated", "time"}
         self._undecided = {"observation", "render"}
         self._closed = False
@@ -145,15 +167,27 @@ class RecordingWriter:
             raise ExistsError(f"{self.path} holds a recording already; pass existing='append' or record elsewhere")
         if theirs is not None and isinstance(self._space, StepSpace) and self._space.render is True:
             self._declare(replace(self._space, render=theirs.spaces.get("render", True)))
-        ours = replace(self.schema, storage=self._layout())
+        self.schema = replace(self.schema, storage=self._layout())
         if theirs is not None:
-            compare(self.path, theirs, ours, storage=self._storage is not None)
-            ours = replace(ours, leaves=theirs.leaves, storage=theirs.storage)
-            self._settled, self._undecided = set(ours.nodes), set()
-        ours.storage.check(list(ours.leaves.values()))
+            self._follow(theirs)
+            self._settled, self._undecided = set(self.schema.nodes), set()
+        self.schema.storage.check(self.leaves)
+        if self.schema.rows == "episode":
+            check_infos(self.storage.default)
         check_writable(self.path)
-        self.schema = ours
-        self.ring = Ring(list(ours.leaves.values()))
+        self.ring = Ring(self.leaves)
+
+    def _follow(self, theirs: Schema, *, dtypes: bool = False) -> None:
+        """Take over dtypes and storage of a recording that matches; with `dtypes`, those have to match as well.
+
+        A first row may have moved leaves there to other storages than the layout named; so it may have done here.
+        """
+        compare(self.path, theirs, self.schema, storage=False, dtypes=dtypes)
+        if self._storage is not None:
+            drawn = {leaf.path: np.zeros(leaf.shape, np.uint8) for leaf in theirs.leaves.values() if theirs.storage.exact(leaf)}
+            moved = settle(self._layout(), list(theirs.leaves.values()), drawn)
+            compare(self.path, theirs, replace(self.schema, storage=moved))
+        self.schema = replace(self.schema, leaves=theirs.leaves, storage=theirs.storage)
 
     def _declare(self, space: StepSpace) -> None:
         self._space = space
@@ -165,13 +199,19 @@ class RecordingWriter:
         if self._storage is None:
             return layout(leaves, fps=self.origin.fps)
         if not isinstance(self._storage, DictStorage):
-            return DictStorage({}, self._storage)
+            return self._for_all(self._storage)
         ours = [leaf for leaf in leaves if leaf.path.split("/")[0] in ("render", "extra")]
         given = self._storage
         if isinstance(self._space, StepSpace) and self._space.render is True:  # no frame was seen yet
             named = {path: storage for path, storage in given.storages.items() if path != "render"}
             given = replace(given, storages=named)
         return extend(given, ours, self.origin.fps)
+
+    def _for_all(self, storage: Storage) -> DictStorage:
+        """Return one storage for all declared leaves; where it is no table, infos go to one."""
+        if self.schema.rows == "single" or storage.table:
+            return DictStorage({}, storage)
+        return DictStorage(dict.fromkeys(self.schema.leaves, storage))
 
     @property
     def storage(self) -> DictStorage:
@@ -325,8 +365,8 @@ class RecordingWriter:
         if self.pipeline is not None:
             self.pipeline.event(None, partial(self._conclude, note, reason))
         self._note = None
-        if self.pipeline is not None and self.options.flush_every == 0:
-            self.pipeline.flush()
+        if self.options.flush_every == 0:
+            self.flush()
 
     # What the Recorder does inline, for speed.
 
@@ -337,9 +377,12 @@ class RecordingWriter:
             RowError: a value does not fit; it decides nothing.
             LayoutError: a storage cannot keep what a leaf turned out to be.
             MismatchError: another process made a different recording in the folder in the meantime.
+            ClosedError: this is a forked child, and the episode is its parent's.
         """
         if self._opened:
             return
+        if os.getpid() != self._pid:
+            raise ClosedError(FORKED)
         fresh = {name: values[name] for name in values.keys() & self.schema.nodes.keys() - self._settled}
         if fresh or self.pipeline is None:
             self._settle(fresh)
@@ -382,14 +425,15 @@ class RecordingWriter:
                 pipeline.event(self._note.number, partial(self._announce, self._note), self._first)
             if self._first_info is not None:
                 pipeline.info(self._first_info, self._first)
-            _open.add(self)
+            _close_at_exit(self)
             self.pipeline = pipeline
         self.pipeline.start()
         self._opened = True
 
     def _make_committer(self) -> Committer:
         """Make the recording on disk and what commits to it; called by the worker."""
-        create(self.path, self.schema)
+        if not create(self.path, self.schema):
+            self._follow(read_schema(self.path), dtypes=True)
         self.recovered = recover(self.path)
         staging = Staging.make(self.path, self.writer)
         judge = None if self._keep_if is None else self._judge

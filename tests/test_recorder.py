@@ -23,6 +23,7 @@ from gymnasium.wrappers import Autoreset, TimeLimit
 
 import recorder
 from recorder import Recorder, Recording
+from recorder.recovery import recover
 from recorder.errors import ClosedError, EpisodeError, ExistsError, MismatchError, RowError, WriteError
 
 
@@ -261,3 +262,27 @@ class TestEndsAndBoundaries:
             assert counted.tolist() == [0, *steps]
             if not episode.terminations[-1]:
                 assert episode.end in ("interrupted", "reset", "closed")
+
+
+def test_a_discarded_episode_does_not_come_back_by_recovery(tmp_path: Path) -> None:
+    done = run_python(
+        """
+        import os, signal
+        from environments import CountingEnv
+        from recorder import Recorder
+        env = Recorder(CountingEnv(None), sys.argv[1], trash=0)
+        env.reset()
+        env.step(0)
+        env.flush()
+        env.discard()
+        env.reset()
+        env.step(0)
+        env.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+        """,
+        str(tmp_path),
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    (recovery,) = recover(tmp_path)
+    assert len(recovery.kept) == 1
+    assert [episode.id for episode in Recording(tmp_path)] == list(recovery.kept)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, NamedTuple
 
-NARROWEST = 12
+NARROWEST = 8
 """A column of text is not cut to less than this to fit a terminal."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,8 @@ VALUE = "%value"
 
 TEXT_DTYPE = h5py.string_dtype()
 BYTES_DTYPE = h5py.vlen_dtype(np.uint8)
+
+_numbers = count()
 
 
 @register_storage
@@ -74,10 +77,12 @@ def hdf5_image(columns: Columns, compression: str | None = None, level: int = 1)
     segmentation fault there), and no file is ever half written.
     """
     groups = {name[:end] for name in columns for end, letter in enumerate(name) if letter == "/"}
-    with h5py.File("image", "w", driver="core", backing_store=False, libver=("v110", "v110")) as file:
-        for name, values in columns.items():
+    # HDF5 takes two images of one name, which two threads make at once, for one file.
+    name = f"image-{next(_numbers)}"
+    with h5py.File(name, "w", driver="core", backing_store=False, libver=("v110", "v110")) as file:
+        for path, values in columns.items():
             array = text_column(values) if values.dtype == object else values
-            place = f"{name}/{VALUE}" if name in groups else name
+            place = f"{path}/{VALUE}" if path in groups else path
             file.create_dataset(place, data=array, dtype=array.dtype, **filters(array, compression, level))
         file.flush()
         image: bytes = file.id.get_file_image()
@@ -107,14 +112,20 @@ def _has_surrogate(text: str) -> bool:
 
 
 class HDF5File:
-    """An HDF5 file of a recording, opened for reading: what it names outside of itself is refused."""
+    """An HDF5 file of a recording, opened for reading: what it names outside of itself is refused.
+
+    Datasets of it open it again after it was closed.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._file = self._open()
+
+    def _open(self) -> h5py.File:
         try:
-            self._file = h5py.File(path, "r", locking=False)
+            return h5py.File(self.path, "r", locking=False)
         except OSError as error:
-            raise DamagedError(f"{path} cannot be opened as HDF5: {error}") from error
+            raise DamagedError(f"{self.path} cannot be opened as HDF5: {error}") from error
 
     def __contains__(self, name: object) -> bool:
         return self._find(str(name)) is not None
@@ -123,12 +134,18 @@ class HDF5File:
         return iter(self._file)
 
     def __getitem__(self, name: str) -> Dataset:
+        return Dataset(self, name)
+
+    def dataset(self, name: str) -> h5py.Dataset:
+        """Return the dataset of a name."""
+        if not self._file:
+            self._file = self._open()
         place = self._find(name)
         if place is None:
             raise KeyError(name)
         if place.external or place.is_virtual:
             raise DamagedError(f"{self.path}: {name!r} keeps its rows in other files, which is refused")
-        return Dataset(self.path, place)
+        return place
 
     def _find(self, name: str) -> h5py.Dataset | None:
         """Return the dataset of a name, if there is one; no link is followed."""
@@ -153,22 +170,26 @@ class HDF5File:
 class Dataset:
     """A dataset that slices like an array; text comes as strings."""
 
-    def __init__(self, path: Path, dataset: h5py.Dataset) -> None:
-        self._path = path
-        self._dataset = dataset
-        self.size = dataset.size
-        self.dtype = dataset.dtype
-        self._text = h5py.check_string_dtype(dataset.dtype) is not None
-        self._bytes = h5py.check_vlen_dtype(dataset.dtype) is not None
+    def __init__(self, file: HDF5File, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._dataset = file.dataset(name)
+        self.size = self._dataset.size
+        self.dtype = self._dataset.dtype
+        self._length = int(self._dataset.shape[0])
+        self._text = h5py.check_string_dtype(self.dtype) is not None
+        self._bytes = h5py.check_vlen_dtype(self.dtype) is not None
 
     def __len__(self) -> int:
-        return int(self._dataset.shape[0])
+        return self._length
 
     def __getitem__(self, index: Any) -> Array:
+        if not self._dataset:
+            self._dataset = self._file.dataset(self._name)
         try:
             rows = self._dataset[index]
         except OSError as error:
-            raise DamagedError(f"{self._path}: {self._dataset.name!r} cannot be read: {error}") from error
+            raise DamagedError(f"{self._file.path}: {self._name!r} cannot be read: {error}") from error
         if self._text:
             return _objects([item.decode("utf-8", "surrogatepass") for item in rows])
         if self._bytes:

@@ -74,7 +74,7 @@ def file_rows(file: TableFile | Columns, leaf: Leaf, index: slice | Array) -> Ar
         return dense_take(whole, index)
     if isinstance(index, slice):
         return np.array(file[leaf.path][index])
-    first, last = (int(index[0]), int(index[-1])) if len(index) else (0, -1)
+    first, last = (int(index.min()), int(index.max())) if len(index) else (0, -1)
     return np.array(file[leaf.path][first : last + 1][index - first])
 
 
@@ -147,7 +147,10 @@ class TableReader(Reader):
     def _check(self, column: Column) -> None:
         leaf, expected = column.leaf, self.counts.total(column.leaf.per)
         if len(column) != expected:
-            raise DamagedError(f"{self.directory}: {leaf.path!r} has {len(column)} rows, {expected} were written")
+            more = f", or {table_name(len(self._files()), self._suffix)} is missing" if len(column) < expected else ""
+            raise DamagedError(
+                f"{self.directory}: {leaf.path!r} has {len(column)} rows, {expected} were written: a file was cut{more}"
+            )
 
     def count(self) -> Mapping[str, int]:
         return {path: sum(_row_count(leaf, file) for file in self._files()) for path, leaf in self.leaves.items()}

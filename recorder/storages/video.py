@@ -14,7 +14,7 @@ from fractions import Fraction
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 import av
 import numpy as np
@@ -37,7 +37,7 @@ NO_LEAF = -1
 PATIENCE = 128
 """Frames after which an encoder that gave none back is taken for one that does not work."""
 
-Packet = av.Packet[av.VideoStream]
+Packet: TypeAlias = "av.Packet[av.VideoStream]"
 
 
 @register_storage
@@ -45,10 +45,10 @@ Packet = av.Packet[av.VideoStream]
 class VideoStorage(Storage):
     """Pictures as video: `h264`, `hevc`, `av1` and `vp9` with loss, `h264rgb` and `ffv1` without.
 
-    The lossy ones take pictures of kind `image`: uint8, RGB, BGR or grey. `h264rgb` takes uint8 `(H, W, 3)` of
-    any kind, `ffv1` uint8 of 1, 3 or 4 channels and uint16 of one (it needs PyAV 16). `crf` is the codec's own
-    scale of quality, lower is better; `preset` its own word for how hard it tries. Frame i is row i. A key
-    frame comes at least every `keyframe_every` frames; FFV1 has no others. `fps` is for players, and goes
+    The lossy ones take pictures of kind `image`: uint8, RGB, BGR or grey. `h264rgb` takes uint8 `(H, W, 3)`
+    of any kind, `ffv1` uint8 of 1, 3 or 4 channels and uint16 of one (it needs PyAV 16). `crf` is the codec's
+    before `metadata["fps"]`. With more `threads` large pictures are coded faster and take a little more room.
+    key frame comes at least every `keyframe_every` frames; FFV1 has no others. `fps` is for players, and goes
     before `metadata["fps"]`. More `threads` code large pictures faster, and make them a little larger.
     """
 
@@ -290,6 +290,18 @@ class StagedVideo:
             self._sealed = True
 
 
+class StagedColumn(VideoColumn):
+    """The frames of a staged video as rows; one whose encoder died is mended before the first is read."""
+
+    def __init__(self, leaf: Leaf, length: int, video: StagedVideo, decoders: Decoders) -> None:
+        super().__init__(leaf, length, video.path, video.coding, decoders)
+        self._video = video
+
+    def _rows(self, rows: Sequence[int]) -> Array:
+        self._video.mend()
+        return super()._rows(rows)
+
+
 class VideoWriter(Writer):
     """Segments whose frames are coded at once, one file a leaf; a pack gives closed files a second name."""
 
@@ -377,8 +389,7 @@ class VideoWriter(Writer):
             raise EpisodeError(
                 f"segment {segment.number} still runs; its frames can be read when it has ended"
             )
-        video.mend()
-        return VideoColumn(leaf, _rows(segment, leaf.per), video.path, video.coding, self._decoders)
+        return StagedColumn(leaf, _rows(segment, leaf.per), video, self._decoders)
 
     def pack(self, directory: Path, segments: Sequence[Segment]) -> Sequence[Leaf]:
         self._check()

@@ -26,6 +26,9 @@ bytes a frame; `frag_keyframe` costs 20, and a kill takes the whole last group o
 MUXER_BYTES = 1 << 20
 """The muxer's buffer: a frame up to this size reaches the file in one write, and a kill does not cut it."""
 
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+"""How files are opened that must not be there yet."""
+
 WIDTH_STEP = 32
 """Pixels that a conversion reads at once: beyond the end of narrower lines."""
 
@@ -168,7 +171,9 @@ class GrowingFile:
     def __init__(self, path: Path) -> None:
         self.size = 0
         self.closed = False
-        self._file = path.open("xb", buffering=0)
+        self._descriptor = os.open(path, NEW_FILE, 0o666)
+        self._close = weakref.finalize(self, os.close, self._descriptor)
+        self._close.atexit = False  # at exit, what nobody closed is still to be written
         self._position = 0
         self._synced = 0
         self._patches: list[tuple[int, bytes]] = []
@@ -185,7 +190,7 @@ class GrowingFile:
 
     def _append(self, data: memoryview) -> None:
         while data:
-            written = self._file.write(data) or 0
+            written = os.write(self._descriptor, data)
             self.size += written
             data = data[written:]
 
@@ -201,21 +206,21 @@ class GrowingFile:
     def sync(self) -> None:
         """Make all bytes so far survive a power loss."""
         if self.size > self._synced:
-            os.fsync(self._file.fileno())
+            os.fsync(self._descriptor)
             self._synced = self.size
 
     def seal(self) -> None:
         """Write what lies before the end, after all else is on disk, and close the file."""
         self.sync()
         for position, data in self._patches:
-            self._file.seek(position)
-            self._file.write(data)
+            os.lseek(self._descriptor, position, os.SEEK_SET)
+            os.write(self._descriptor, data)
         self.abandon()
 
     def abandon(self) -> None:
         """Close the file as it is."""
         self.closed = True
-        self._file.close()
+        self._close()
 
 
 _running: weakref.WeakSet[Encoder] = weakref.WeakSet()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -216,6 +217,8 @@ class ArrayPacker(ShardWriter):
         rows = self.rows
         if self._filled:
             self._keep(np.zeros_like(self._rest[self._filled :]))
+        if not self.files:  # one file is all: it needs no room in its index for more
+            self.grid = replace(self.grid, shard_chunks=max(1, len(self.chunks)))
         self.flush(partial=True)
         make_folder(self.folder, durable=False)
         write_file(self.folder / "zarr.json", array_json(self.grid, rows), durable=False)
