@@ -15,9 +15,9 @@ import numpy as np
 
 from recorder.columns import Column, Rows
 from recorder.episodes import EpisodeNote, encode_episodes
-from recorder.files import files_below, remove, write_file
+from recorder.files import files_below, remove, sync, write_file
 from recorder.leaf import Leaf
-from recorder.shard import EPISODES, Origin, finish, manifest_of, pack, shard_name
+from recorder.shard import EPISODES, Origin, manifest_of, pack, seal, shard_name
 from recorder.staging import ORIGIN, ROWS, SHARD, Staging
 from recorder.storages.base import Run, Segment, Storage
 
@@ -216,11 +216,16 @@ class Committer:
         found = pack(folder, self._storage, self._writer, self._leaves, notes)
         manifest = manifest_of(notes, found, self._staging.writer, self._origin)
         manifest.reason = reason
-        name = shard_name(self._staging.writer, self._shards, datetime.now(UTC))
-        place = "discarded" if reason else "shards"
-        finish(folder, self._recording / place / name, manifest, self._options.fsync)
+        seal(folder, manifest, self._options.fsync)
+        place = self._recording / ("discarded" if reason else "shards")
+        place.mkdir(exist_ok=True)
+        folder.rename(place / shard_name(self._staging.writer, self._shards, datetime.now(UTC)))
+        # From here on they are there: whatever fails now, another commit would bring them twice.
         self._shards += 1
-        self._forget(notes)
+        self._done(notes)
+        if self._options.fsync:
+            sync(place)
+        self._writer.forget([note.number for note in notes])
         if reason:
             self.tally.discarded += len(notes)
             trim(self._recording / "discarded", self._options.trash)
@@ -230,11 +235,10 @@ class Committer:
         for note in notes:
             self.tally.ends[note.end] = self.tally.ends.get(note.end, 0) + 1
 
-    def _forget(self, notes: Sequence[EpisodeNote]) -> None:
+    def _done(self, notes: Sequence[EpisodeNote]) -> None:
         gone = {note.number for note in notes}
         self._finished = [finished for finished in self._finished if finished.note.number not in gone]
         self._finished_bytes -= sum(note.moments for note in notes) * self._row_bytes
-        self._writer.forget(sorted(gone))
 
     def close(self) -> None:
         """Commit all that is finished and give up the staging folder; after a failure it stays, for recovery."""

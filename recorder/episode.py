@@ -22,9 +22,9 @@ BLOCK = 64
 
 
 class Step(NamedTuple):
-    """One call of `step`: what was seen before it, what was done, and what came back."""
+    """One call of `step`, with its number from 1: what was seen before it, what was done, and what came back."""
 
-    index: int
+    number: int
     observation: Any
     action: Any
     reward: float

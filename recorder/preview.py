@@ -64,9 +64,7 @@ def text_mask(text: str, scale: int = 2) -> NDArray[np.bool_]:
     return line.repeat(scale, axis=0).repeat(scale, axis=1)
 
 
-def draw_text(
-    picture: Picture, text: str, at: tuple[int, int], *, scale: int = 2, ink: Sequence[int] = INK
-) -> None:
+def draw_text(picture: Picture, text: str, at: tuple[int, int], *, scale: int = 2, ink: Sequence[int] = INK) -> None:
     """Draw a line of text into a picture, its upper left corner `at` (y, x); what goes beyond is cut."""
     y, x = at
     place = picture[y : y + GLYPH[0] * scale, x : x + (GLYPH[1] + 1) * scale * len(text)]

@@ -13,10 +13,10 @@ import msgspec
 
 from recorder.episodes import EpisodeNote, EpisodeTable
 from recorder.errors import RecorderError
-from recorder.files import remove
+from recorder.files import remove, sync
 from recorder.leaf import Leaf
 from recorder.schema import Schema, read_schema
-from recorder.shard import EPISODES, NAME, Origin, Shard, finish, manifest_of, pack, shard_name
+from recorder.shard import EPISODES, NAME, Origin, Shard, manifest_of, pack, seal, shard_name
 from recorder.staging import ORIGIN, ROWS, SHARD, Staging, Standing, staged
 from recorder.storages.base import Segment, Writer
 
@@ -174,5 +174,8 @@ def _commit(
     found = pack(folder, schema.storage, writer, leaves, notes)
     origin = msgspec.json.decode((staging.path / ORIGIN).read_bytes(), type=Origin)
     manifest = manifest_of(notes, found, staging.writer, origin)
-    name = shard_name(staging.writer, earlier, datetime.now(UTC))
-    finish(folder, path / "shards" / name, manifest, durable=True)
+    seal(folder, manifest, durable=True)
+    shards = path / "shards"
+    shards.mkdir(exist_ok=True)
+    folder.rename(shards / shard_name(staging.writer, earlier, datetime.now(UTC)))
+    sync(shards)

@@ -90,7 +90,7 @@ def declare(space: StepSpace | Space[Any], excluded: Excluded = keep_all) -> Sch
 def _declare_steps(space: StepSpace, excluded: Excluded) -> Schema:
     named: dict[str, Space[Any]] = {"observation": space.observation, "action": space.action}
     if space.extra:
-        named["extra"] = spaces.Dict(space.extra)
+        named["extra"] = spaces.Dict(dict(space.extra))
     if isinstance(space.render, Space):
         named["render"] = space.render
     if wrong := [name for name in ("action", "reward", "terminated", "truncated") if excluded(name)]:
@@ -157,8 +157,11 @@ def _schema(note: RecordingNote) -> Schema:
     if missing := {"episode": {"observation", "action"}, "single": {ROW}}[note.rows] - named.keys():
         raise FormatError(f"'spaces' lacks {sorted(missing)}")
     if note.rows == "episode":
-        extra = named["extra"].spaces if isinstance(named.get("extra"), spaces.Dict) else {}
-        declared = declare(StepSpace(named["observation"], named["action"], extra, named.get("render", False)))
+        extra = named.get("extra", spaces.Dict())
+        if not isinstance(extra, spaces.Dict):
+            raise FormatError(f"the space 'extra' is a Dict, got {type(extra).__name__}")
+        render = named.get("render", False)
+        declared = declare(StepSpace(named["observation"], named["action"], extra.spaces, render))
     else:
         declared = declare(named[ROW])
     leaves = {leaf.path: leaf for leaf in map(leaf_from_json, note.leaves)}

@@ -17,7 +17,7 @@ import msgspec
 
 from recorder.episodes import EpisodeNote, EpisodeTable, encode_episodes
 from recorder.errors import DamagedError, FormatError, WriteError
-from recorder.files import check_size, check_sum, checksum, files_below, inside, sync, sync_tree
+from recorder.files import check_size, check_sum, checksum, files_below, inside, sync_tree
 from recorder.leaf import Leaf, leaf_from_json, leaf_to_json
 from recorder.storages.base import Counts, Reader, Segment, Storage, Writer
 
@@ -98,18 +98,14 @@ def pack(
     return found
 
 
-def finish(directory: Path, target: Path, manifest: Manifest, durable: bool) -> None:
-    """Sum the files of a packed folder, write its manifest, and make it visible as `target` by one rename."""
+def seal(directory: Path, manifest: Manifest, durable: bool) -> None:
+    """Sum the files of a packed folder and write its manifest: then it lacks only its name in `shards/`."""
     manifest.files = {
         path.relative_to(directory).as_posix(): (path.stat().st_size, checksum(path)) for path in files_below(directory)
     }
     (directory / MANIFEST).write_bytes(encode_manifest(manifest))
     if durable:
         sync_tree(directory)
-    target.parent.mkdir(exist_ok=True)
-    directory.rename(target)
-    if durable:
-        sync(target.parent)
 
 
 def manifest_of(notes: Sequence[EpisodeNote], found: Sequence[Leaf], writer: str, origin: Origin) -> Manifest:

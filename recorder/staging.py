@@ -12,10 +12,8 @@ from typing import Self
 
 from recorder.files import remove, sync
 
-try:
-    import fcntl
-except ImportError:  # Windows has no such lock; recovery there needs to be asked for by name.
-    fcntl = None  # type: ignore[assignment]
+HAS_LOCKS = os.name == "posix"
+"""Whether the system has locks that end with their holder; elsewhere recovery has to be asked for by name."""
 
 LOCK, NOTE = "lock", "writer.json"
 ORIGIN, ROWS, SHARD = "origin.json", "rows", "shard"
@@ -43,8 +41,8 @@ class Staging:
         note = {"host": socket.gethostname(), "boot": boot_id(), "pid": os.getpid()}
         (hidden / NOTE).write_text(json.dumps(note))
         descriptor = os.open(hidden / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-        if fcntl is not None:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if not lock(descriptor):
+            raise BlockingIOError(f"{hidden / LOCK} is locked by another process")
         hidden.rename(path)
         sync(path.parent)
         return cls(path, descriptor)
@@ -63,13 +61,10 @@ class Staging:
         if not foreign and host_of(path) not in ("", socket.gethostname()):
             os.close(descriptor)
             return Standing.FOREIGN
-        if fcntl is None and not foreign:
+        if not HAS_LOCKS and not foreign:
             os.close(descriptor)
             return Standing.FOREIGN
-        try:
-            if fcntl is not None:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(descriptor):
             os.close(descriptor)
             return Standing.ALIVE
         if not (path / LOCK).exists():
@@ -102,6 +97,18 @@ class Standing(Enum):
     ALIVE = "its writer is alive"
     FOREIGN = "its writer ran on another host"
     GONE = "it is gone, or was never whole"
+
+
+def lock(descriptor: int) -> bool:
+    """Lock an open file until it is closed, or return False if another process has it locked."""
+    if HAS_LOCKS:
+        import fcntl
+
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
 
 
 def host_of(path: Path) -> str:

@@ -145,8 +145,7 @@ class SequenceNode(Node):
         self.path = path
         self.space = space
         self.element = element
-        listed = tuple(leaf for inner in element.leaves for leaf in listed_leaves(inner))
-        self.leaves = listed or (Leaf(f"{path}%count", (), "int64", per=per),)
+        self.leaves = listed_leaves(element.leaves) or (Leaf(f"{path}%count", (), "int64", per=per),)
 
     def flatten(self, value: Any) -> list[Any]:
         if self.space.stack:
@@ -173,12 +172,12 @@ class GraphNode(Node):
 
     def __init__(self, path: str, space: spaces.Graph, per: Per) -> None:
         self.path = path
-        node, edge = (inner_leaf(inner) for inner in (space.node_space, space.edge_space))
-        links = Leaf("", (2,), "int32")
-        self._ragged = tuple(
-            Leaf(join(path, name), leaf.shape, leaf.dtype, per=per, ragged=True)
-            for name, leaf in (("nodes", node), ("edges", edge), ("edge_links", links))
-        )
+        node = _structure(space.node_space, join(path, "nodes"), per, keep_all).leaves[0]
+        edge = Leaf(join(path, "edges"), (), "int64", per=per)
+        if space.edge_space is not None:
+            edge = _structure(space.edge_space, edge.path, per, keep_all).leaves[0]
+        links = Leaf(join(path, "edge_links"), (2,), "int32", per=per)
+        self._ragged = tuple(replace(leaf, ragged=True) for leaf in (node, edge, links))
         flags = (Leaf(join(path, name), (), "bool", per=per) for name in ("has_edges", "has_edge_links"))
         self.leaves = (*self._ragged, *flags)
 
@@ -200,7 +199,7 @@ class OneOfNode(Node):
     def __init__(self, path: str, options: Sequence[Node], per: Per) -> None:
         self.path = path
         self.options = options
-        listed = (leaf for option in options for inner in option.leaves for leaf in listed_leaves(inner))
+        listed = (leaf for option in options for leaf in listed_leaves(option.leaves))
         self.leaves = (Leaf(join(path, "choice"), (), "int64", per=per), *listed)
 
     def flatten(self, value: Any) -> list[Any]:
@@ -225,12 +224,19 @@ class OneOfNode(Node):
         return np.int64(choice), chosen[choice][0]
 
 
-def listed_leaves(leaf: Leaf) -> list[Leaf]:
-    """Return the leaves of a list of values of `leaf`: it made ragged, and its row lengths if it was so before."""
-    values = replace(leaf, ragged=True)
-    if not leaf.ragged:
-        return [values]
-    return [values, Leaf(f"{leaf.path}%lengths", (), "int64", per=leaf.per, ragged=True)]
+def listed_leaves(leaves: Sequence[Leaf]) -> tuple[Leaf, ...]:
+    """Return the leaves of a list of elements: each made ragged, and its row lengths if it was so before."""
+    taken = {leaf.path for leaf in leaves}
+    listed: list[Leaf] = []
+    for leaf in leaves:
+        listed.append(replace(leaf, ragged=True))
+        if leaf.ragged:
+            path = f"{leaf.path}%lengths"
+            while path in taken:  # those of a list in a list
+                path += "%lengths"
+            taken.add(path)
+            listed.append(Leaf(path, (), "int64", per=leaf.per, ragged=True))
+    return tuple(listed)
 
 
 def columns_of(element: Node, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
@@ -310,11 +316,6 @@ def list_items(leaf: Leaf, values: Values) -> list[Any]:
     return split(joined, lengths)
 
 
-def inner_leaf(space: Space[Any] | None) -> Leaf:
-    """Return shape and dtype of the nodes or edges of a Graph; those of edges that it has not are `()`."""
-    return Leaf("", *((space.shape or (), np.dtype(space.dtype).name) if space is not None else ((), "int64")))
-
-
 Excluded = Callable[[str], bool]
 """Says of a path whether what lies there is left out of the recording."""
 
@@ -330,7 +331,7 @@ def structure(space: Space[Any], path: str, per: Per = "moment", excluded: Exclu
     >>> [leaf.path for leaf in structure(spaces.Dict(a=spaces.Box(0, 1), b=spaces.Discrete(2)), "action").leaves]
     ['action/a', 'action/b']
     """
-    return _structure(plain_space(space), path, per, excluded)
+    return _structure(plain_space(space, path), path, per, excluded)
 
 
 def prune(space: Space[Any], path: str, excluded: Excluded) -> Space[Any]:

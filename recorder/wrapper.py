@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, SupportsFloat, TypeVar
+from typing import Any, Literal, NamedTuple, SupportsFloat, TypeVar
 
 import gymnasium as gym
 from gymnasium.spaces import Space
@@ -341,8 +341,9 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         finally:
             super().close()
 
-    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
-        self._close(end_for(kind))
+    def __exit__(self, *raised: Any) -> Literal[False]:
+        self._close(end_for(raised[0]))
+        return False
 
     @property
     def path(self) -> Path:

@@ -184,8 +184,9 @@ class RecordingWriter:
         """
         compare(self.path, theirs, self.schema, storage=False, dtypes=dtypes)
         if self._storage is not None:
-            drawn = {leaf.path: np.zeros(leaf.shape, np.uint8) for leaf in theirs.leaves.values() if theirs.storage.exact(leaf)}
-            moved = settle(self._layout(), list(theirs.leaves.values()), drawn)
+            leaves = list(theirs.leaves.values())
+            drawn = {leaf.path: np.zeros(leaf.shape, np.uint8) for leaf in leaves if theirs.storage.exact(leaf)}
+            moved = settle(self._layout(), leaves, drawn)
             compare(self.path, theirs, replace(self.schema, storage=moved))
         self.schema = replace(self.schema, leaves=theirs.leaves, storage=theirs.storage)
 

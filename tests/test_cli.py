@@ -175,9 +175,7 @@ class TestRecord:
         recording = Recording(path)
         assert said["path"] == str(path) and said["in_all"] == 3 == len(recording)
         assert said["episodes"] == 2 and said["steps"] == sum(map(len, recording[1:]))
-        assert said["ends"] == {"terminated": 2} and said["return"]["max"] == max(
-            e.return_ for e in recording[1:]
-        )
+        assert said["ends"] == {"terminated": 2} and said["return"]["max"] == max(e.return_ for e in recording[1:])
         newest = recording.shards[-1]
         assert said["bytes"] == sum((newest.path / name).stat().st_size for name in newest.manifest.files)
 
@@ -303,9 +301,7 @@ class TestRecord:
         finally:
             process.kill()
         recording = Recording(here / "talk")
-        assert (
-            process.returncode == 130 and err.endswith("recorder: interrupted\n") and "Traceback" not in err
-        )
+        assert process.returncode == 130 and err.endswith("recorder: interrupted\n") and "Traceback" not in err
         assert strict(out)["episodes"] == len(recording)
         assert [episode.end for episode in recording][:2] == ["terminated", "terminated"]
         assert all(len(episode) == 5 or episode.end == "interrupted" for episode in recording)
@@ -328,24 +324,18 @@ class TestPlan:
     def test_it_can_be_measured_on_what_the_environment_shows(self, run: Run) -> None:
         said = run("plan", "CarRacing-v3", "--steps", 8, "--json").json
         (camera,) = (row for row in said["rows"] if row["path"] == "observation")
-        assert (
-            camera["shape"] == [96, 96, 3] and camera["exact"] and 0 < camera["bytes_per_step"] < 96 * 96 * 3
-        )
+        assert camera["shape"] == [96, 96, 3] and camera["exact"] and 0 < camera["bytes_per_step"] < 96 * 96 * 3
         assert any("given rows of observation" in note for note in said["notes"])
 
 
 class TestInfo:
     def test_its_json_says_what_the_recording_says(self, run: Run, cart: Path) -> None:
         recording, said = Recording(cart), run("info", cart, "--json").json
-        files = [
-            path for path in (cart / "shards").rglob("*") if path.is_file() and path.name != "shard.json"
-        ]
+        files = [path for path in (cart / "shards").rglob("*") if path.is_file() and path.name != "shard.json"]
         assert (said["episodes"], said["steps"]) == (3, recording.steps)
         assert said["bytes"] == sum(path.stat().st_size for path in files)
         assert said["ends"] == {"terminated": 3} and said["metadata"] == {"policy": "random"}
-        assert (
-            said["environment"]["id"] == "CartPole-v1" and said["fps"] == 50 and said["not_rebuildable"] == []
-        )
+        assert said["environment"]["id"] == "CartPole-v1" and said["fps"] == 50 and said["not_rebuildable"] == []
         assert said["return"]["mean"] == pytest.approx(np.mean([episode.return_ for episode in recording]))
         assert said["versions"]["numpy"] == np.__version__
         assert [leaf["path"] for leaf in said["leaves"]] == list(recording.leaves)
@@ -355,9 +345,7 @@ class TestInfo:
     def test_it_has_a_table_of_leaves(self, run: Run, car: Path) -> None:
         out = run("info", car).out
         assert re.search(r"^environment  CarRacing-v3$", out, re.M) and re.search(r"^steps +12$", out, re.M)
-        assert re.search(
-            r"^observation +image +\(96, 96, 3\) +uint8 +steps \+ 1 +ZarrStorage\(\) +exact$", out, re.M
-        )
+        assert re.search(r"^observation +image +\(96, 96, 3\) +uint8 +steps \+ 1 +ZarrStorage\(\) +exact$", out, re.M)
 
     def test_a_recording_without_episodes_has_nothing_to_sum(self, run: Run, tmp_path: Path) -> None:
         env = gym.make("CartPole-v1")
@@ -418,9 +406,7 @@ class TestList:
                 step = {"action": 1, "reward": reward, "terminated": True, "truncated": False}
                 writer.append({"observation": 1, **step})
                 writer.commit()
-        seeds = [
-            episode["seed"] for episode in run("list", tmp_path, "--sort", "seed", "--json").json["episodes"]
-        ]
+        seeds = [episode["seed"] for episode in run("list", tmp_path, "--sort", "seed", "--json").json["episodes"]]
         assert seeds == [5, str(2**70), None]
         rows = run("list", tmp_path, "--sort", "return", "--json").json["episodes"]
         assert [episode["return"] for episode in rows] == ["-inf", 1.0, "nan"]
@@ -487,9 +473,7 @@ class TestShow:
         out = run("show", car, episode.id).out
         assert re.search(r"^observation +13  \(96, 96, 3\)  uint8 +0 +[\d.]+ +\d+$", out, re.M)
 
-    def test_texts_and_numbers_that_are_missing_or_not_finite_are_counted(
-        self, run: Run, tmp_path: Path
-    ) -> None:
+    def test_texts_and_numbers_that_are_missing_or_not_finite_are_counted(self, run: Run, tmp_path: Path) -> None:
         space = spaces.Dict(
             {
                 "word": spaces.Text(9),
@@ -508,7 +492,7 @@ class TestShow:
         assert (leaves["list"]["lengths"], leaves["list"]["mean"]) == ([0, 2], pytest.approx(7 / 3))
         out = run("show", tmp_path, 0).out
         assert re.search(r"^word .* 2 different$", out, re.M) and re.search(r"^x .* 1 NaN$", out, re.M)
-        assert re.search(r"^list +3  \('n',\) .* n from 0 to 2$", out, re.M) or "(n,)" in out
+        assert re.search(r"^list +3  \(n,\) .* n from 0 to 2$", out, re.M)
 
     def test_a_column_is_summed_up_in_blocks(self, cart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         column = Recording(cart)[0].columns["observation"]
@@ -521,10 +505,7 @@ class TestShow:
         path = tmp_path / "grid"
         run("record", "minigrid:MiniGrid-Empty-5x5-v0", "--to", path, "--seed", 0, "--max-steps", 4)
         leaves = {leaf["path"]: leaf for leaf in run("show", path, 0, "--json").json["leaves"]}
-        assert (
-            leaves["observation/image"]["shape"] == [7, 7, 3]
-            and leaves["observation/mission"]["distinct"] == 1
-        )
+        assert leaves["observation/image"]["shape"] == [7, 7, 3] and leaves["observation/mission"]["distinct"] == 1
         run(
             "record",
             "Taxi-v4" if "Taxi-v4" in gym.registry else "Taxi-v3",
@@ -559,17 +540,13 @@ class TestShow:
             answer = run("show", cart, 1, "--step", name, code=1)
             assert f"has no step {name}, but 1 to {len(episode)}" in answer.err
 
-    def test_a_step_shows_pictures_in_short_to_people_and_in_full_to_programs(
-        self, run: Run, car: Path
-    ) -> None:
+    def test_a_step_shows_pictures_in_short_to_people_and_in_full_to_programs(self, run: Run, car: Path) -> None:
         frame = Recording(car)[0].observations[4]
         assert run("show", car, 0, "--step", 4, "--json").json["next_observation"] == frame.tolist()
         line = f"next_observation  uint8 (96, 96, 3), {frame.min()} to {frame.max()}\n"
         assert line in run("show", car, 0, "--step", 4).out
 
-    def test_a_contact_sheet_holds_the_frames_of_the_episode(
-        self, run: Run, car: Path, tmp_path: Path
-    ) -> None:
+    def test_a_contact_sheet_holds_the_frames_of_the_episode(self, run: Run, car: Path, tmp_path: Path) -> None:
         answer = run("show", car, 0, "--frames", tmp_path / "car.png", "--count", 3)
         assert f"frames  {tmp_path / 'car.png'}\n" in answer.out
         sheet = imagecodecs.imread(tmp_path / "car.png")
@@ -577,8 +554,7 @@ class TestShow:
         found = np.lib.stride_tricks.sliding_window_view(sheet, (192, 192, 3))[..., 0, :, :, :]
         for frame in frames:
             assert any(
-                (found[y, x] == frame).all()
-                for y, x in np.argwhere((sheet[:-191, :-191] == frame[0, 0]).all(-1))
+                (found[y, x] == frame).all() for y, x in np.argwhere((sheet[:-191, :-191] == frame[0, 0]).all(-1))
             )
 
     def test_a_picture_is_not_replaced_unasked(self, run: Run, car: Path, tmp_path: Path) -> None:
@@ -589,9 +565,7 @@ class TestShow:
         assert run("show", car, 0, "--frames", path, "--overwrite", "--json").json["frames"] == str(path)
         assert path.read_bytes().startswith(b"\x89PNG")
 
-    def test_an_episode_without_pictures_has_no_contact_sheet(
-        self, run: Run, cart: Path, tmp_path: Path
-    ) -> None:
+    def test_an_episode_without_pictures_has_no_contact_sheet(self, run: Run, cart: Path, tmp_path: Path) -> None:
         assert "has no pictures" in run("show", cart, 0, "--frames", tmp_path / "x.png", code=1).err
         assert not (tmp_path / "x.png").exists()
 
@@ -600,12 +574,7 @@ class TestEveryCommand:
     @pytest.mark.parametrize("name", COMMANDS)
     def test_its_help_has_an_example(self, run: Run, name: str) -> None:
         out = run(name, "--help").out
-        assert (
-            "Usage: recorder" in out
-            and f"    recorder {name} " in out
-            and "--json" in out
-            and "\x1b" not in out
-        )
+        assert "Usage: recorder" in out and f"    recorder {name} " in out and "--json" in out and "\x1b" not in out
 
     def test_the_help_names_them_all(self, run: Run) -> None:
         out = run("--help").out
@@ -629,9 +598,7 @@ class TestEveryCommand:
             (("show", ".", "0", "--fraems", "x"), "unexpected extra argument"),
         ],
     )
-    def test_wrong_usage_is_said_in_one_line(
-        self, run: Run, arguments: tuple[str, ...], message: str
-    ) -> None:
+    def test_wrong_usage_is_said_in_one_line(self, run: Run, arguments: tuple[str, ...], message: str) -> None:
         answer = run(*arguments, code=2)
         assert message in answer.err and answer.err.startswith("recorder: ") and answer.err.count("\n") == 1
         assert answer.out == "" and "--help says more" in answer.err
@@ -662,21 +629,14 @@ class TestEveryCommand:
         if not Path("/dev/full").exists():
             pytest.skip("needs /dev/full")
         with Path("/dev/full").open("w") as full:
-            done = subprocess.run(
-                command("list", cart), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
-            )
+            done = subprocess.run(command("list", cart), stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (1, "recorder: [Errno 28] No space left on device\n")
 
     def test_the_shell_completes_commands_and_options(self) -> None:
-        for words, expected in (("recorder re", ["record"]), ("recorder list --so", ["--sort"])):
-            environment = {
-                **os.environ,
-                "_RECORDER_COMPLETE": "complete_bash",
-                "COMP_WORDS": words,
-                "COMP_CWORD": str(len(words.split()) - 1),
-            }
-            done = subprocess.run(command(), env=environment, capture_output=True, text=True, timeout=60)
-            assert (done.stdout.split(), done.stderr) == (expected, "")
+        asked = {"_RECORDER_COMPLETE": "complete_bash", "COMP_WORDS": "recorder list --so", "COMP_CWORD": "2"}
+        environment = {**os.environ, **asked}
+        done = subprocess.run(command(), env=environment, capture_output=True, text=True, timeout=60)
+        assert (done.stdout.split(), done.stderr) == (["--sort"], "")
 
 
 class TestText:

@@ -82,8 +82,7 @@ class TestTheSheet:
         other = Leaf("observation/b", (700, 700, 3), "uint8", "image")
         sheet = contact_sheet(episode((one, small), (other, large)), 4)
         places = [
-            [np.argwhere((sheet == frames[t, 0, 0]).all(axis=-1))[0] for t in (0, 10)]
-            for frames in (small, large)
+            [np.argwhere((sheet == frames[t, 0, 0]).all(axis=-1))[0] for t in (0, 10)] for frames in (small, large)
         ]
         assert [x for _, x in places[0]] == [x for _, x in places[1]]
         assert places[0][0][0] < places[1][0][0]
@@ -91,13 +90,9 @@ class TestTheSheet:
     def test_numbers_are_no_cameras(self) -> None:
         vector = np.zeros((11, 4), np.float32)
         grid = np.zeros((11, 7, 7, 3), np.uint8)
-        plain = episode(
-            (Leaf("observation/v", (4,), "float32", "state"), vector), (leaf(grid, "other"), grid)
-        )
+        plain = episode((Leaf("observation/v", (4,), "float32", "state"), vector), (leaf(grid, "other"), grid))
         assert cameras(plain) == []
-        with pytest.raises(
-            EpisodeError, match=r"7f3a9104c2d8-000004 has no pictures; its leaves are observation/v"
-        ):
+        with pytest.raises(EpisodeError, match=r"7f3a9104c2d8-000004 has no pictures; its leaves are observation/v"):
             contact_sheet(plain)
 
     def test_a_png_of_it_holds_the_same_pixels(self) -> None:
@@ -186,9 +181,7 @@ class TestSizes:
             ((1, 1), (256, 256)),
         ],
     )
-    def test_frames_grow_and_shrink_by_whole_numbers(
-        self, shape: tuple[int, int], expected: tuple[int, int]
-    ) -> None:
+    def test_frames_grow_and_shrink_by_whole_numbers(self, shape: tuple[int, int], expected: tuple[int, int]) -> None:
         assert resized(np.full((*shape, 3), 200, np.uint8)).shape == (*expected, 3)
 
     def test_a_shrunk_frame_is_the_mean_of_its_pixels(self) -> None:

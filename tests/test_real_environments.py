@@ -132,7 +132,9 @@ def _check_step(step: Step, action: Any, given: tuple[Any, ...]) -> None:
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_what_is_recorded_is_what_the_bare_environment_gives_and_it_replays(tmp_path: Path, make: Make, name: str) -> None:
+def test_what_is_recorded_is_what_the_bare_environment_gives_and_it_replays(
+    tmp_path: Path, make: Make, name: str
+) -> None:
     bare, inner = make(name), make(name)
     with Recorder(inner, tmp_path, verbose=False) as env:
         rollouts = []
@@ -151,7 +153,9 @@ def test_what_is_recorded_is_what_the_bare_environment_gives_and_it_replays(tmp_
     assert data_equivalence(replayed, [rollouts[0].reset, *rollouts[0].results])
 
 
-@pytest.mark.parametrize("name", ["CartPole-v1", "Blackjack-v1", "Pendulum-v1", "HalfCheetah-v5", "MiniGrid-DoorKey-5x5-v0"])
+@pytest.mark.parametrize(
+    "name", ["CartPole-v1", "Blackjack-v1", "Pendulum-v1", "HalfCheetah-v5", "MiniGrid-DoorKey-5x5-v0"]
+)
 def test_episodes_without_a_seed_begin_again_from_the_state_of_the_generator(
     tmp_path: Path, make: Make, name: str
 ) -> None:

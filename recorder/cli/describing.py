@@ -166,8 +166,7 @@ def spread(values: NDArray[np.float64]) -> dict[str, JSON] | None:
     if not len(values):
         return None
     return {
-        name: number_to_json(float(of(values)))
-        for name, of in (("min", np.min), ("mean", np.mean), ("max", np.max))
+        name: number_to_json(float(of(values))) for name, of in (("min", np.min), ("mean", np.mean), ("max", np.max))
     }
 
 

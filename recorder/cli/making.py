@@ -6,9 +6,8 @@ import json
 import shlex
 import sys
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -40,16 +39,7 @@ Examples:
   recorder plan ale_py:ALE/Pong-v5 --steps 100
 """
 
-
 PLAN_TITLES = ("leaf", "shape", "dtype", "kind", "kept in", "", "bytes/step", "ms/step", "why")
-
-
-class Existing(Enum):
-    """What to do when the folder holds a recording."""
-
-    append = "append"
-    refuse = "refuse"
-    replace = "replace"
 
 
 def record(
@@ -65,28 +55,23 @@ def record(
     ] = "random",
     seed: Annotated[
         int | None,
-        typer.Option(
-            min=0, help="Seeds the random policy, and the reset of the first episode; the next has one more."
-        ),
+        typer.Option(min=0, help="Seeds the random policy, and the reset of the first episode; the next has one more."),
     ] = None,
     render: Annotated[
         bool, typer.Option("--render", help="Also keep what env.render() shows, as the leaf render.")
     ] = False,
     max_steps: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Truncate episodes after so many steps, whatever limit the environment has."
-        ),
+        typer.Option(min=1, help="Truncate episodes after so many steps, whatever limit the environment has."),
     ] = None,
     kwargs: Arguments = "{}",
     existing: Annotated[
-        Existing, typer.Option(help="What to do if the folder holds a recording.")
-    ] = Existing.append,
+        Literal["append", "refuse", "replace"],
+        typer.Option(help="What to do if the folder holds a recording."),
+    ] = "append",
     label: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="A label of every episode; JSON or text. May be given again."
-        ),
+        typer.Option(metavar="NAME=VALUE", help="A label of every episode; JSON or text. May be given again."),
     ] = None,
     as_json: AsJSON = False,
 ) -> None:
@@ -111,7 +96,7 @@ def record(
                 render=render,
                 max_steps=max_steps,
                 arguments=arguments,
-                existing=existing.value,
+                existing=existing,
                 labels=labels,
             )
         )
@@ -188,9 +173,7 @@ def object_of(text: str) -> dict[str, Any]:
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--kwargs") from error
     if not isinstance(value, dict):
-        raise typer.BadParameter(
-            f"{text!r} is no JSON object such as '{{\"mode\": 1}}'", param_hint="--kwargs"
-        )
+        raise typer.BadParameter(f"{text!r} is no JSON object such as '{{\"mode\": 1}}'", param_hint="--kwargs")
     return value
 
 

@@ -100,6 +100,8 @@ def cell(value: Any) -> str:
             return f"{value:.6g}"
         case str():
             return printable(value)
+        case tuple():
+            return str(value).replace("'", "")
         case Mapping():
             return " ".join(f"{printable(str(key))}={cell(inner)}" for key, inner in value.items())
         case list():

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -35,20 +34,11 @@ Examples:
   recorder list runs/cart --sort return --descending --limit 10
 """
 
+Order = Literal["position", "id", "steps", "end", "return", "seed", "start"]
+"""What episodes can be sorted by."""
+
 ROWS = 50
 """Episodes that a terminal is given, if it is not said how many."""
-
-
-class Order(StrEnum):
-    """What episodes can be sorted by."""
-
-    position = "position"
-    id = "id"
-    steps = "steps"
-    end = "end"
-    return_ = "return"
-    seed = "seed"
-    start = "start"
 
 
 def info(path: Place, as_json: AsJSON = False) -> None:
@@ -109,13 +99,11 @@ def leaf_cells(leaf: Mapping[str, Any]) -> Sequence[Any]:
 
 def list_episodes(
     path: Place,
-    sort: Annotated[Order, typer.Option(help="What to sort by.")] = Order.position,
+    sort: Annotated[Order, typer.Option(help="What to sort by.")] = "position",
     descending: Annotated[bool, typer.Option("--descending", help="The greatest first.")] = False,
     limit: Annotated[
         int | None,
-        typer.Option(
-            min=0, help=f"How many episodes; 0 is all. By default {ROWS} on a terminal, all elsewhere."
-        ),
+        typer.Option(min=0, help=f"How many episodes; 0 is all. By default {ROWS} on a terminal, all elsewhere."),
     ] = None,
     as_json: AsJSON = False,
 ) -> None:
@@ -126,7 +114,7 @@ def list_episodes(
     from recorder.cli.describing import episode_rows
     from recorder.recording import Recording
 
-    episodes = sorted_episodes(episode_rows(Recording(path)), sort.value, descending)
+    episodes = sorted_episodes(episode_rows(Recording(path)), sort, descending)
     if limit is None:
         limit = ROWS if on_terminal() and not as_json else 0
     chosen = episodes[:limit] if limit else episodes

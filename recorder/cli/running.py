@@ -87,11 +87,7 @@ class Run:
     def result(self) -> dict[str, JSON]:
         """Return what this run has added to the recording, as it is on disk."""
         recording = recording_if_there(self._task.path)
-        shards = (
-            [shard for shard in recording.shards if shard.manifest.writer == self._writer]
-            if recording
-            else []
-        )
+        shards = [shard for shard in recording.shards if shard.manifest.writer == self._writer] if recording else []
         ends, returns = (
             np.concatenate([shard.episodes.required(name) for shard in shards] or [np.empty(0)])
             for name in ("end", "return")

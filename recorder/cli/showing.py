@@ -27,22 +27,14 @@ NUMBERS = ("rows", "min", "mean", "max")
 
 def show(
     path: Place,
-    episode: Annotated[
-        str, typer.Argument(metavar="EPISODE", help="Its position, -1 being the last, or its id.")
-    ],
-    step: Annotated[
-        int | None, typer.Option(help="Show this step, counted from 1, with all its values.")
-    ] = None,
+    episode: Annotated[str, typer.Argument(metavar="EPISODE", help="Its position, -1 being the last, or its id.")],
+    step: Annotated[int | None, typer.Option(help="Show this step, counted from 1, with all its values.")] = None,
     frames: Annotated[
         Path | None,
-        typer.Option(
-            metavar="FILE.png", help="Write frames of all cameras, evenly spaced in time, into a picture."
-        ),
+        typer.Option(metavar="FILE.png", help="Write frames of all cameras, evenly spaced in time, into a picture."),
     ] = None,
     count: Annotated[int, typer.Option(min=1, help="How many frames of each camera.")] = 12,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the picture if it is there.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the picture if it is there.")] = False,
     as_json: AsJSON = False,
 ) -> None:
     """Show one episode, one step of it, or its pictures.

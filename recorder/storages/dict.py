@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from recorder.columns import Column, Rows
 from recorder.errors import FormatError, LayoutError
-from recorder.leaf import JSON, Leaf
+from recorder.leaf import JSON, JSON_TEXT, Leaf
 from recorder.storages.base import (
     Counts,
     Reader,
@@ -24,6 +24,9 @@ from recorder.storages.hdf5 import HDF5Storage
 from recorder.storages.table_reading import LazyColumns
 
 T = TypeVar("T")
+
+INFO = Leaf("info", (), JSON_TEXT, sparse=True)
+"""A key of `info` as a storage of episodes must be able to keep it."""
 
 NO_LEAF = -1
 """The rows of a class that a writer has no leaf of."""
@@ -93,11 +96,21 @@ class DictStorage(Storage):
     def _writer(
         self, directory: Path, leaves: Sequence[Leaf], make: Callable[[Storage, Path, Sequence[Leaf]], Writer]
     ) -> Writer:
-        shares = self.shares(leaves)
-        staged = [make(storage, directory / f"{i}", own) for i, (storage, own) in enumerate(shares)]
-        folders = [folder.relative_to(directory) for _, _, folder in self._folders(directory, leaves)]
-        series = any(leaf.per == "moment" for leaf in leaves)
-        return DictWriter([{leaf.path for leaf in own} for _, own in shares], staged, folders, series)
+        shares = []
+        for i, (storage, own, folder) in enumerate(self._folders(directory, leaves)):
+            paths = frozenset(leaf.path for leaf in own)
+            counted = bool(own) or self._keeps_infos()
+            writer = make(storage, directory / f"{i}", own)
+            shares.append(Share(paths, writer, folder.relative_to(directory), counted))
+        return DictWriter(shares, series=any(leaf.per == "moment" for leaf in leaves))
+
+    def _keeps_infos(self) -> bool:
+        """Whether the default keeps the keys of infos."""
+        try:
+            self.default.check([INFO])
+        except LayoutError:
+            return False
+        return True
 
     def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
         return DictReader(directory, leaves, counts, self._folders(directory, leaves))
@@ -114,64 +127,72 @@ class DictStorage(Storage):
         return cls(storages, storage_from_json(options["default"]))
 
 
+class Share(NamedTuple):
+    """A writer, the leaves that it keeps, its folder in a shard, and whether rows must be in it to be whole."""
+
+    paths: frozenset[str]
+    writer: Writer
+    folder: Path
+    counted: bool
+
+
 class DictWriter(Writer):
     """Writers that share the leaves; the first takes the rows of leaves that nobody declared.
 
     In a `series` of steps a segment has one moment more than transitions.
     """
 
-    def __init__(
-        self, paths: Sequence[set[str]], writers: Sequence[Writer], folders: Sequence[Path], series: bool
-    ) -> None:
-        self._writers = list(zip(paths, writers, folders, strict=True))
+    def __init__(self, shares: Sequence[Share], series: bool) -> None:
+        self._shares = tuple(shares)
         self._series = series
-        self._declared = set().union(*paths)
+        self._declared = frozenset().union(*(share.paths for share in shares))
 
     @property
     def nbytes(self) -> int:
-        return sum(writer.nbytes for _, writer, _ in self._writers)
+        return sum(share.writer.nbytes for share in self._shares)
 
     def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
         free = rows.keys() - self._declared
 
-        def share(i: int, paths: set[str], writer: Writer) -> None:
-            writer.append({path: rows[path] for path in (paths if i else paths | free)}, runs)
+        def append(share: Share) -> None:
+            paths = share.paths | free if share is self._shares[0] else share.paths
+            share.writer.append({path: rows[path] for path in paths}, runs)
 
-        each(lambda item: share(item[0], *item[1][:2]), enumerate(self._writers))
+        each(append, self._shares)
 
     def end(self, segment: int) -> None:
-        each(lambda item: item[1].end(segment), self._writers)
+        each(lambda share: share.writer.end(segment), self._shares)
 
     def checkpoint(self) -> None:
-        each(lambda item: item[1].checkpoint(), self._writers)
+        each(lambda share: share.writer.checkpoint(), self._shares)
 
     def segments(self) -> Sequence[Segment]:
         """Return what all writers hold: the least of their rows, for a kill may have come between them."""
         found: dict[int, list[Segment]] = {}
-        holders = [writer for paths, writer, _ in self._writers if paths]
-        for writer in holders:
+        counted = [share.writer for share in self._shares if share.counted]
+        for writer in counted:
             for segment in writer.segments():
                 found.setdefault(segment.number, []).append(segment)
-        whole = [parts for _, parts in sorted(found.items()) if len(parts) == len(holders)]
+        whole = [parts for _, parts in sorted(found.items()) if len(parts) == len(counted)]
         return [least(parts, self._series) for parts in whole]
 
     def view(self, segment: Segment) -> Mapping[str, Column]:
-        views = [writer.view(segment) for _, writer, _ in self._writers]
+        views = [share.writer.view(segment) for share in self._shares if share.counted]
         return {path: column for view in views for path, column in view.items()}
 
     def pack(self, directory: Path, segments: Sequence[Segment]) -> Sequence[Leaf]:
         found: list[Leaf] = []
-        for paths, writer, folder in self._writers:
-            if paths or writer.segments():
-                (directory / folder).mkdir(exist_ok=True)
-                found += writer.pack(directory / folder, segments)
+        for share in self._shares:
+            if share.counted:
+                (directory / share.folder).mkdir(exist_ok=True)
+                found += share.writer.pack(directory / share.folder, segments)
         return found
 
     def forget(self, segments: Sequence[int]) -> None:
-        each(lambda item: item[1].forget(segments), self._writers)
+        each(lambda share: share.writer.forget(segments), self._shares)
 
     def close(self) -> None:
-        each(lambda item: item[1].close(), self._writers)
+        each(lambda share: share.writer.close(), self._shares)
 
 
 def least(parts: Sequence[Segment], series: bool) -> Segment:

@@ -8,17 +8,16 @@ import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeAlias, TypeGuard
+from typing import IO, TypeAlias, TypeGuard
 
 import av
 import numpy as np
-from av.container import InputContainer
 
 from recorder.columns import Array, Column, Rows
 from recorder.errors import ClosedError, EpisodeError, LayoutError, RecorderError, WriteError
@@ -26,7 +25,7 @@ from recorder.files import link_or_copy, remove, sync
 from recorder.leaf import Leaf, Per
 from recorder.storages.base import Counts, Reader, Run, Segment, Storage, Writer, register_storage
 from recorder.storages.video_codecs import CODECS, Coding, Encoder, GrowingFile, pixels_of
-from recorder.storages.video_reading import Decoders, VideoColumn, VideoReader, video_name
+from recorder.storages.video_reading import Decoders, VideoColumn, VideoReader, video_name, whole_size
 
 FPS = 30.0
 """Frames a second where neither the storage nor the metadata of the leaf name them."""
@@ -36,6 +35,9 @@ NO_LEAF = -1
 
 PATIENCE = 128
 """Frames after which an encoder that gave none back is taken for one that does not work."""
+
+BROKEN = (av.FFmpegError, OSError, ValueError, IndexError)
+"""What is raised over a file that is damaged, or has no stream."""
 
 Packet: TypeAlias = "av.Packet[av.VideoStream]"
 
@@ -47,9 +49,9 @@ class VideoStorage(Storage):
 
     The lossy ones take pictures of kind `image`: uint8, RGB, BGR or grey. `h264rgb` takes uint8 `(H, W, 3)`
     of any kind, `ffv1` uint8 of 1, 3 or 4 channels and uint16 of one (it needs PyAV 16). `crf` is the codec's
-    before `metadata["fps"]`. With more `threads` large pictures are coded faster and take a little more room.
-    key frame comes at least every `keyframe_every` frames; FFV1 has no others. `fps` is for players, and goes
-    before `metadata["fps"]`. More `threads` code large pictures faster, and make them a little larger.
+    own scale of quality, lower is better; `preset` its own word for how hard it tries. Frame i is row i, and
+    a key frame comes at least every `keyframe_every` frames; FFV1 has no others. `fps` is for players, and
+    goes before `metadata["fps"]`. More `threads` code large pictures faster, and make them a little larger.
     """
 
     id = "video"
@@ -64,18 +66,17 @@ class VideoStorage(Storage):
         if self.codec not in CODECS:
             raise self._refused("codec", f"one of {', '.join(CODECS)} is needed")
         codec = CODECS[self.codec]
-        for name, least in (("keyframe_every", 1), ("threads", 1), ("crf", 0)):
-            value = getattr(self, name)
-            if not _is_count(value, least) and (name, value) != ("crf", None):
-                raise self._refused(name, f"a number from {least} on is needed")
+        for name in ("keyframe_every", "threads"):
+            if not _is_count(getattr(self, name), 1):
+                raise self._refused(name, "a number from 1 on is needed")
         if self.fps is not None and not _is_rate(self.fps):
             raise self._refused("fps", "a positive number is needed")
         if self.crf is not None and codec.crf is None:
             raise self._refused("crf", f"{self.codec} is lossless and has none")
+        if self.crf is not None and not (_is_count(self.crf, 0) and self.crf <= codec.worst):
+            raise self._refused("crf", f"a number from 0 to {codec.worst} is needed")
         if self.preset is not None and (codec.preset is None or not isinstance(self.preset, str)):
-            raise self._refused(
-                "preset", f"{'a name' if codec.preset else 'none'} is what {self.codec} takes"
-            )
+            raise self._refused("preset", f"{'a name' if codec.preset else 'none'} is what {self.codec} takes")
 
     def _refused(self, option: str, why: str) -> LayoutError:
         return LayoutError(f"VideoStorage({option}={getattr(self, option)!r}): {why}")
@@ -170,9 +171,7 @@ def _taken(codec: str) -> str:
 def _instead(leaf: Leaf, but: str = "") -> str:
     """Return the storages that keep `leaf` bit for bit, as one writes them."""
     pixels = pixels_of(leaf)
-    codecs = [
-        name for name, codec in CODECS.items() if not codec.lossy and pixels in codec.pixels and name != but
-    ]
+    codecs = [name for name, codec in CODECS.items() if not codec.lossy and pixels in codec.pixels and name != but]
     videos = [f"VideoStorage(codec={name!r})" for name in codecs]
     *others, last = ["HDF5Storage()", *["ZarrStorage()"][: leaf.fixed], *videos]
     return f"{', '.join(others)} or {last}" if others else last
@@ -316,9 +315,7 @@ class VideoWriter(Writer):
 
     def _check(self) -> None:
         if os.getpid() != self._pid:
-            raise ClosedError(
-                "this video writer belongs to the process that made it; make one in this process"
-            )
+            raise ClosedError("this video writer belongs to the process that made it; make one in this process")
         if self._closed:
             raise ClosedError("this video writer is closed")
 
@@ -338,9 +335,7 @@ class VideoWriter(Writer):
                     work.setdefault(self._video(run.segment, leaf), []).append(part)
         side_by_side([partial(video.append, parts) for video, parts in work.items()])
         if strange := sorted(rows.keys() - {leaf.path for leaf in self._codings}):
-            raise WriteError(
-                f"{strange[0]!r} is no leaf of this VideoStorage, which can be no default storage"
-            )
+            raise WriteError(f"{strange[0]!r} is no leaf of this VideoStorage, which can be no default storage")
 
     def _video(self, segment: int, leaf: Leaf) -> StagedVideo:
         videos = self._segments[segment]
@@ -349,6 +344,11 @@ class VideoWriter(Writer):
             videos[leaf.path] = StagedVideo(path, self._codings[leaf])
             self._new_folders.update(path.parents[: len(path.relative_to(self._directory).parts)])
         return videos[leaf.path]
+
+    def _held(self, segment: int, leaf: Leaf) -> StagedVideo:
+        if segment not in self._segments:
+            raise EpisodeError(f"segment {segment} is not held by this video writer")
+        return self._video(segment, leaf)
 
     def _folder(self, segment: int) -> Path:
         return self._directory / f"{segment:06d}"
@@ -384,11 +384,9 @@ class VideoWriter(Writer):
         return {leaf.path: self._column(segment, leaf) for leaf in self._codings}
 
     def _column(self, segment: Segment, leaf: Leaf) -> Column:
-        video = self._video(segment.number, leaf)
+        video = self._held(segment.number, leaf)
         if video.encoder is not None:
-            raise EpisodeError(
-                f"segment {segment.number} still runs; its frames can be read when it has ended"
-            )
+            raise EpisodeError(f"segment {segment.number} still runs; its frames can be read when it has ended")
         return StagedColumn(leaf, _rows(segment, leaf.per), video, self._decoders)
 
     def pack(self, directory: Path, segments: Sequence[Segment]) -> Sequence[Leaf]:
@@ -398,7 +396,7 @@ class VideoWriter(Writer):
                 if rows := _rows(segment, leaf.per):
                     target = directory / video_name(leaf, i)
                     target.parent.mkdir(parents=True, exist_ok=True)
-                    self._video(segment.number, leaf).place(target, rows)
+                    self._held(segment.number, leaf).place(target, rows)
         return []
 
     def forget(self, segments: Sequence[int]) -> None:
@@ -467,6 +465,47 @@ def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
         raise errors[0]
 
 
+class Head:
+    """The first bytes of an open file, as a file: FFmpeg gives nothing of one that ends in half a box."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file = file
+        self._size = size
+        file.seek(0)
+
+    def read(self, count: int) -> bytes:
+        """Return the next bytes, at most `count`."""
+        return self._file.read(max(0, min(count, self._size - self._file.tell())))
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place in the file."""
+        if whence == os.SEEK_END:
+            return self._file.seek(self._size + offset)
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """Return where the next bytes are read."""
+        return self._file.tell()
+
+
+@contextmanager
+def staged_packets(path: Path, coding: Coding) -> Iterator[tuple[av.VideoStream, Iterator[Packet]]]:
+    """Open a staged file, whose encoder may have died, and give its stream and its coded frames."""
+    with path.open("rb") as file, av.open(Head(file, whole_size(file)), "r", format="mp4") as container:
+        stream = container.streams.video[0]
+        if not stream.codec_context:
+            raise ValueError("its codec is not known")
+        yield stream, _whole_packets(container.demux(stream), coding)
+
+
+def _whole_packets(packets: Iterator[Packet], coding: Coding) -> Iterator[Packet]:
+    """Yield coded frames up to the first that is not as it was written."""
+    for i, packet in enumerate(packets):
+        if not packet.size or packet.is_corrupt or packet.pts != i * coding.rate.denominator:
+            return
+        yield packet
+
+
 def salvaged(path: Path, coding: Coding) -> int:
     """Return how many frames of a staged file are whole, whatever its index says.
 
@@ -474,24 +513,16 @@ def salvaged(path: Path, coding: Coding) -> int:
     """
     group: list[Packet] = []
     frames = 0
-    try:
-        with path.open("rb") as file, av.open(file, "r", format="mp4") as container:
-            for packet in whole_packets(container, coding):
-                frames += 0 if not packet.is_keyframe else len(group)
+    with suppress(*BROKEN), staged_packets(path, coding) as (stream, packets):
+        with suppress(*BROKEN):
+            for packet in packets:
+                frames += len(group) if packet.is_keyframe else 0
                 group = [packet] if packet.is_keyframe else [*group, packet]
-            for decoded in (*(packet.decode() for packet in group), container.streams.video[0].decode(None)):
-                frames += len(decoded)
-    except (av.FFmpegError, OSError, ValueError, IndexError):
-        return frames
+        stream.codec_context.options = {"err_detect": "crccheck+explode"}
+        for packet in group:
+            frames += len(packet.decode())
+        frames += len(stream.decode(None))
     return frames
-
-
-def whole_packets(container: InputContainer, coding: Coding) -> Iterator[Packet]:
-    """Yield the coded frames of a file up to the first that is not as it was written."""
-    for i, packet in enumerate(container.demux(container.streams.video[0])):
-        if not packet.size or packet.is_corrupt or packet.pts != i * coding.rate.denominator:
-            return
-        yield packet
 
 
 def remux(source: Path, target: Path, coding: Coding, rows: int) -> None:
@@ -504,7 +535,7 @@ def remux(source: Path, target: Path, coding: Coding, rows: int) -> None:
     try:
         _copy_packets(source, file, coding, rows)
         file.seal()
-    except (av.FFmpegError, OSError, ValueError, IndexError) as error:
+    except BROKEN as error:
         file.abandon()
         target.unlink(missing_ok=True)
         raise WriteError(f"{rows} frames of {source} cannot be copied to {target}: {error}") from error
@@ -514,13 +545,12 @@ def _copy_packets(source: Path, file: GrowingFile, coding: Coding, rows: int) ->
     timescale = {"video_track_timescale": str(coding.rate.numerator)}
     missing = rows
     with (
-        source.open("rb") as data,
-        av.open(data, "r", format="mp4") as read,
+        staged_packets(source, coding) as (stream, packets),
         av.open(file, "w", format="mp4", container_options=timescale) as written,
     ):
-        stream = written.add_stream_from_template(read.streams.video[0], opaque=True)
-        for packet in islice(whole_packets(read, coding), rows):
-            packet.stream = stream
+        copy = written.add_stream_from_template(stream, opaque=True)
+        for packet in islice(packets, rows):
+            packet.stream = copy
             packet.duration = coding.rate.denominator
             written.mux(packet)
             missing -= 1

@@ -43,7 +43,10 @@ NEW_PYAV = int(av.__version__.split(".")[0]) >= 17
 
 
 class Codec(NamedTuple):
-    """A codec: how it is called and told, and, in `pixels`, how what lies in memory is coded."""
+    """A codec: how it is called and told, and, in `pixels`, how what lies in memory is coded.
+
+    A lossy one has a `crf` and the `worst` of them. `smallest` is the least side that it takes.
+    """
 
     encoder: str
     decoder: str
@@ -52,6 +55,7 @@ class Codec(NamedTuple):
     options: Callable[[Coding], Mapping[str, str]]
     preset: str | None = None
     crf: int | None = None
+    worst: int = 0
     smallest: int = 1
 
     @property
@@ -150,11 +154,11 @@ FOUR = {"rgb24": "bgr0", "bgr24": "bgr0", "rgba": "bgra", "bgra": "bgra"}
 GREY = {"gray": "gray", "gray16le": "gray16le"}
 
 CODECS: Mapping[str, Codec] = {
-    "h264": Codec("libx264", "h264", b"avc1", HALVED, _h264, "ultrafast", 20),
+    "h264": Codec("libx264", "h264", b"avc1", HALVED, _h264, "ultrafast", 20, 51),
     "h264rgb": Codec("libx264rgb", "h264", b"avc1", RGB, _h264rgb, "ultrafast"),
-    "hevc": Codec("libx265", "hevc", b"hev1", HALVED, _hevc, "ultrafast", 22, smallest=16),
-    "av1": Codec("libsvtav1", "libdav1d", b"av01", HALVED, _av1, "10", 30, smallest=16),
-    "vp9": Codec("libvpx-vp9", "vp9", b"vp09", HALVED, _vp9, "8", 30),
+    "hevc": Codec("libx265", "hevc", b"hev1", HALVED, _hevc, "ultrafast", 22, 51, 16),
+    "av1": Codec("libsvtav1", "libdav1d", b"av01", HALVED, _av1, "10", 30, 63, 16),
+    "vp9": Codec("libvpx-vp9", "vp9", b"vp09", HALVED, _vp9, "8", 30, 63),
     "ffv1": Codec("ffv1", "ffv1", b"FFV1", {**GREY, **FOUR}, _ffv1),
 }
 """All options keep frame i at row i and hold nothing back. (Without `zerolatency` x264 held

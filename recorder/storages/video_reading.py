@@ -11,6 +11,7 @@ import struct
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, cast
@@ -116,6 +117,18 @@ def _index(file: IO[bytes]) -> tuple[Boxes, int]:
         raise ValueError(f"its index of {size} bytes is too large")
     file.seek(start)
     return Boxes(memoryview(file.read(size))), end
+
+
+def whole_size(file: IO[bytes]) -> int:
+    """Return the bytes of a file up to the first outermost box that is cut, or a fragment that is none."""
+    size = 0
+    with suppress(ValueError, struct.error):
+        for kind, (start, length) in _parts(file, os.fstat(file.fileno()).st_size):
+            if kind == b"moof":
+                file.seek(start)
+                Boxes(memoryview(file.read(length)))["traf/trun"]
+            size = start + length
+    return size
 
 
 def _parts(file: IO[bytes], end: int) -> Iterator[tuple[bytes, tuple[int, int]]]:
@@ -266,9 +279,10 @@ class Decoder:
         packet = None
         if i < len(track):
             file.seek(int(track.offsets[i]))
-            packet = av.Packet(file.read(int(track.sizes[i])))
-            if packet.size != track.sizes[i]:
-                raise ValueError(f"expected frame {i} of {track.sizes[i]} bytes, found {packet.size}")
+            data = file.read(int(track.sizes[i]))
+            if len(data) != track.sizes[i] or not data.lstrip(b"\0"):
+                raise ValueError(f"expected frame {i} of {track.sizes[i]} bytes, found {len(data)} or zeros")
+            packet = av.Packet(data)
             packet.pts = packet.dts = i
         self._fed += 1
         self._ready.extend(self._context.decode(packet))
@@ -361,9 +375,7 @@ def video_name(leaf: Leaf, i: int) -> str:
 class VideoReader(Reader):
     """The video files of one shard: one for each leaf and episode that has rows of it."""
 
-    def __init__(
-        self, directory: Path, leaves: Sequence[Leaf], counts: Counts, codings: Mapping[str, Coding]
-    ) -> None:
+    def __init__(self, directory: Path, leaves: Sequence[Leaf], counts: Counts, codings: Mapping[str, Coding]) -> None:
         super().__init__(directory, leaves, counts)
         self._codings = codings
         self._decoders = Decoders()

