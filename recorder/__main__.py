@@ -4,4 +4,5 @@ import sys
 
 from recorder.cli import main
 
-sys.exit(main())
+if __name__ == "__main__":  # a process that this one spawns imports this file too
+    sys.exit(main())

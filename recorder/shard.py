@@ -12,12 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
 import msgspec
 
 from recorder.episodes import EpisodeNote, EpisodeTable, encode_episodes
 from recorder.errors import DamagedError, FormatError, WriteError
-from recorder.files import check_size, check_sum, checksum, files_below, inside, sync_tree
+from recorder.files import check_size, check_sum, checksum, checksum_of, files_below, inside, sync_tree
 from recorder.leaf import Leaf, leaf_from_json, leaf_to_json
 from recorder.storages.base import Counts, Reader, Segment, Storage, Writer
 
@@ -30,7 +29,8 @@ CHECKED = {".h5", ".parquet", ".npz"}
 """Files that are summed before anything opens them: libraries crash on, or believe, what a damaged one says."""
 
 SUM_HEAD = b'{"sum":"'
-"""How every manifest begins."""
+SUM_DIGITS = 16
+"""How every manifest begins, and how long the sum is that follows."""
 
 MANIFEST_BYTES = 256 << 20
 """A larger manifest is refused before it is read."""
@@ -128,19 +128,19 @@ def manifest_of(notes: Sequence[EpisodeNote], found: Sequence[Leaf], writer: str
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """Return the bytes of `shard.json`: the manifest, and first of all the CRC-32C of everything after that."""
+    """Return the bytes of `shard.json`: the manifest, and first of all the sum of everything after that."""
     body = b"," + msgspec.json.encode(manifest)[1:]
-    return SUM_HEAD + f'{google_crc32c.value(body):08x}"'.encode() + body
+    return SUM_HEAD + f'{checksum_of(body)}"'.encode() + body
 
 
 def decode_manifest(path: Path, data: bytes) -> Manifest:
     """Return the manifest of which `encode_manifest` made `data`."""
-    body = data[len(SUM_HEAD) + 9 :]
-    stated = data[len(SUM_HEAD) : len(SUM_HEAD) + 8].decode("ascii", "replace")
-    if not data.startswith(SUM_HEAD) or data[len(SUM_HEAD) + 8 : len(SUM_HEAD) + 10] != b'",':
+    end = len(SUM_HEAD) + SUM_DIGITS
+    stated, quote, body = data[len(SUM_HEAD) : end].decode("ascii", "replace"), data[end : end + 1], data[end + 1 :]
+    if not data.startswith(SUM_HEAD) or quote != b'"' or not body.startswith(b","):
         raise FormatError(f"{path} is not what the format says: it does not begin with the sum of itself")
-    if (found := f"{google_crc32c.value(body):08x}") != stated:
-        raise DamagedError(f"{path} has changed since it was written: its CRC-32C is {found}, not {stated}")
+    if (found := checksum_of(body)) != stated:
+        raise DamagedError(f"{path} has changed since it was written: its sum is {found}, not {stated}")
     return msgspec.json.decode(b"{" + body[1:], type=Manifest)
 
 

@@ -540,6 +540,23 @@ class TestShow:
             answer = run("show", cart, 1, "--step", name, code=1)
             assert f"has no step {name}, but 1 to {len(episode)}" in answer.err
 
+    def test_a_step_has_the_infos_that_came_with_it(self, run: Run, tmp_path: Path) -> None:
+        infos: list[dict[str, Any]] = [{}, {"lives": 3, "plan": [1, [2, 3]]}, {"text": "a\x1bb"}, {"far": np.inf}]
+        with RecordingWriter(tmp_path, StepSpace(spaces.Discrete(3), spaces.Discrete(2))) as writer:
+            writer.begin()
+            for k, info in enumerate(infos):
+                step = {"action": 1, "reward": 0.0, "terminated": k == 3, "truncated": False} if k else {}
+                writer.append({"observation": 1, "info": info, **step})
+            writer.commit()
+        for k, values in ((1, {"lives": 3, "plan": [1, [2, 3]]}), (2, {"text": "a\x1bb"}), (3, {"far": "inf"})):
+            said = run("show", tmp_path, 0, "--step", k, "--json").json
+            assert {path: value for path, value in said.items() if path.startswith("info/")} == {
+                f"info/{name}": value for name, value in values.items()
+            }
+        assert "info/text         a\\x1bb\n" in run("show", tmp_path, 0, "--step", 2).out
+        assert "absent from 3 rows" in run("show", tmp_path, 0).out
+        assert re.search(r"^info/lives +other +\(\) +int64 +some ", run("info", tmp_path).out, re.M)
+
     def test_a_step_shows_pictures_in_short_to_people_and_in_full_to_programs(self, run: Run, car: Path) -> None:
         frame = Recording(car)[0].observations[4]
         assert run("show", car, 0, "--step", 4, "--json").json["next_observation"] == frame.tolist()

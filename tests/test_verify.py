@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import av
+import google_crc32c
 import numpy as np
 import pytest
 from environments import CountingEnv, roll
 
 from recorder import DictStorage, Recorder, Recording, VideoStorage, ZarrStorage
-from recorder.files import checksum
+from recorder.files import checksum, checksum_of
 from recorder.shard import encode_manifest, read_manifest
 from recorder.verify import verify
 
@@ -116,3 +118,11 @@ def test_an_episode_that_is_there_twice_is_named(recording: Path) -> None:
     copy = second.with_name(second.name[:-1] + "9")
     shutil.copytree(first, copy)
     assert any("is also in" in fault.message for fault in verify(recording).faults)
+
+
+@pytest.mark.parametrize("crc", [google_crc32c.value, zlib.crc32])
+def test_messages_that_end_in_their_own_crc_have_different_sums(crc: Callable[[bytes], int]) -> None:
+    messages = [bytes([k]) * 100 for k in range(20)]
+    whole = [message + crc(message).to_bytes(4, "little") for message in messages]
+    assert len({crc(message) for message in whole}) == 1, "this is why one CRC is not enough"
+    assert len({checksum_of(message) for message in whole}) == 20

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from recorder.cli import making, reading, showing
-from recorder.cli.printing import ReaderGoneError, say
+from recorder.cli.printing import ReaderGoneError, printable, say
 
 # Typer names no other of Click's errors, and since 0.26 it brings its own Click.
 UsageError: Any = typer.BadParameter.__mro__[1]
@@ -73,7 +73,7 @@ def fail(message: str, code: int) -> int:
     joined = lines[0] if lines else ""
     for line in lines[1:]:
         joined += f"{' ' if joined[-1] in ':;,.' else '; '}{line}"
-    print(f"recorder: {joined}", file=sys.stderr)
+    print(f"recorder: {printable(joined)}", file=sys.stderr)
     return code
 
 

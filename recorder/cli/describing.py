@@ -126,13 +126,18 @@ def step_values(episode: Episode, step: int) -> dict[str, JSON]:
             values[path], values[f"next_{path}"] = column[number - 1], column[number]
         else:
             values[path] = column[number - (column.leaf.per == "transition")]
-    return {path: value for path, value in values.items() if not np.ma.getmaskarray(value).any()}
+    return {path: value for path, value in values.items() if not absent(value)}
+
+
+def absent(value: Any) -> bool:
+    """Return whether a value stands for one that its row does not have."""
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.getmaskarray(value).any())
 
 
 def plain(value: Any) -> JSON:
     """Return a value of a leaf as strict JSON."""
     match value:
-        case np.ndarray() if value.dtype.kind == "f" and np.isfinite(value).all():
+        case np.ndarray() if value.dtype.itemsize <= 4 and value.dtype.kind in "biu":
             return value.tolist()
         case np.ndarray() | np.generic():
             return plain(value.tolist())
@@ -149,7 +154,7 @@ def plain(value: Any) -> JSON:
 
 def in_short(value: Any) -> JSON:
     """Return a value of a leaf for people: of a large array what it is, and how far its numbers go."""
-    if not isinstance(value, np.ndarray) or value.size <= SHOWN:
+    if not isinstance(value, np.ndarray) or value.size <= SHOWN or value.dtype == object:
         return plain(value)
     return f"{value.dtype} {value.shape}, {cell(value.min().item())} to {cell(value.max().item())}"
 

@@ -55,7 +55,8 @@ def info(path: Place, as_json: AsJSON = False) -> None:
         return
     say(facts(dict(info_lines(said))))
     columns = [Column(title) for title in ("leaf", "kind", "shape", "dtype", "rows", "kept in", "")]
-    say("\n" + table(columns, map(leaf_cells, said["leaves"]), terminal_width()))
+    rows = [leaf_cells(leaf, said["rows"] == "episode") for leaf in said["leaves"]]
+    say("\n" + table(columns, rows, terminal_width()))
 
 
 def info_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -79,10 +80,10 @@ def info_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "made with", ", ".join(f"{name} {version}" for name, version in said["versions"].items()) or None
 
 
-def leaf_cells(leaf: Mapping[str, Any]) -> Sequence[Any]:
-    """Return one row of the table of leaves."""
+def leaf_cells(leaf: Mapping[str, Any], steps: bool) -> Sequence[Any]:
+    """Return one row of the table of leaves, of a recording of steps or of single rows."""
     shape = tuple(leaf["shape"])
-    rows = "steps + 1" if leaf["per"] == "moment" else "steps"
+    rows = ("steps + 1" if leaf["per"] == "moment" else "steps") if steps else "rows"
     if leaf["sparse"]:
         rows = "some"
     exact = "exact" if leaf["exact"] else "LOSSY"
