@@ -1,10 +1,11 @@
 """Record CarRacing with its camera, then read the recording back.
 
-    python examples/record_car_racing.py [folder]
+python examples/record_car_racing.py [folder]
 """
 
 import os
 import sys
+from pathlib import Path
 
 os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # no window is needed
 
@@ -34,8 +35,6 @@ for episode in recording:
     print(f"{episode}  seed {episode.seed}  camera {pictures.shape} {pictures.dtype}")
 
 print(f"\nFrames 100 to 103 of episode 0: {recording[0].columns['observation'][100:104].shape}")
-print(f"Everything is in {os.path.abspath(folder)}:")
-for root, _, names in sorted(os.walk(folder)):
-    for name in sorted(names):
-        path = os.path.join(root, name)
-        print(f"  {os.path.getsize(path):>9,} bytes  {os.path.relpath(path, folder)}")
+print(f"Everything is in {Path(folder).resolve()}:")
+for file in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
+    print(f"  {file.stat().st_size:>9,} bytes  {file.relative_to(folder)}")

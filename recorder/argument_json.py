@@ -239,6 +239,4 @@ def _tagged(tag: str, data: JSON) -> Any:
             return dtype_from_json(msgspec.convert(data, str)).type
         case "space":
             return space_from_json(data)
-    raise SpaceError(
-        f"{data!s:.200} cannot be rebuilt: a recording has only the names of callables and objects"
-    )
+    raise SpaceError(f"{data!s:.200} cannot be rebuilt: a recording has only the names of callables and objects")

@@ -194,7 +194,7 @@ class Column(ABC):
             raise IndexError(f"rows are picked by an int, a slice or a list of ints, got {index.dtype} {index.shape}")
         index = index.astype(np.intp)
         index = np.where(index < 0, index + len(self), index)
-        if index.size and not (0 <= index.min() and index.max() < len(self)):
+        if index.size and not (index.min() >= 0 and index.max() < len(self)):
             raise IndexError(f"a row beyond the {len(self)} rows of {self.leaf.path!r}")
         return index
 

@@ -227,6 +227,7 @@ class Episode:
         facts |= {f"label {key}": value for key, value in self.labels.items()}
         facts |= {path: f"{column.shape} {column.leaf.dtype}" for path, column in self.columns.items()}
         rows = "".join(
-            f"<tr><th>{html.escape(str(key))}</th><td>{html.escape(str(value))}</td></tr>" for key, value in facts.items()
+            f"<tr><th>{html.escape(str(key))}</th><td>{html.escape(str(value))}</td></tr>"
+            for key, value in facts.items()
         )
         return f"<table><caption>Episode {html.escape(self.id)}</caption>{rows}</table>"

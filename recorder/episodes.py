@@ -78,7 +78,11 @@ def encode_episodes(notes: Sequence[EpisodeNote]) -> bytes:
 
 def words(texts: Sequence[str]) -> Array:
     """Return short ASCII texts as a column of one width, which is written ten times as fast; others as they are."""
-    if all(map(str.isascii, texts)) and max(map(len, texts), default=0) <= 64 and not any("\0" in text for text in texts):
+    if (
+        all(map(str.isascii, texts))
+        and max(map(len, texts), default=0) <= 64
+        and not any("\0" in text for text in texts)
+    ):
         return np.array(texts, "S") if texts else np.empty(0, "S1")
     return text_array(texts)
 

@@ -76,7 +76,7 @@ def checksum(path: Path) -> str:
     """Return the sum of a file's bytes: its CRC-32C and its CRC-32, 8 hex digits each.
 
     One is not enough. A message followed by its own CRC has the same CRC as any other such message, so all zarr shards
-    of one size have one CRC-32C, and all PNG pictures of one size one CRC-32: files that were swapped would not be found.
+    of one size have one CRC-32C, and all PNG pictures of one size one CRC-32: swapped files would not be found.
     """
     sums = 0, 0
     with path.open("rb") as file:

@@ -170,7 +170,7 @@ def _within(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     limits = np.iinfo(dtype)
     smallest, largest = array.min(), array.max()
     if array.dtype.kind == "f":
-        return bool(smallest >= float(limits.min) and largest < float(limits.max) + 1)
+        return float(smallest) >= float(limits.min) and float(largest) < float(limits.max) + 1
     return int(smallest) >= limits.min and int(largest) <= limits.max
 
 
@@ -208,7 +208,9 @@ def decode_key(name: str) -> str:
     """Return the key of which `encode_key` made `name`; of a name that was cut, the cut name."""
     if name == _EMPTY:
         return ""
-    return _CODED.sub(lambda match: bytes.fromhex(match.group().replace("%", "")).decode("utf-8", "surrogatepass"), name)
+    return _CODED.sub(
+        lambda match: bytes.fromhex(match.group().replace("%", "")).decode("utf-8", "surrogatepass"), name
+    )
 
 
 def encode_keys(keys: Sequence[str]) -> list[str]:
@@ -267,7 +269,9 @@ def leaf_from_json(data: JSON) -> Leaf:
     try:
         leaf = Leaf(**{**data, "shape": tuple(data["shape"])})
     except (TypeError, KeyError) as error:
-        raise FormatError(f"a leaf is an object with path, shape, dtype, kind and per, got {data!r:.120}: {error}") from error
+        raise FormatError(
+            f"a leaf is an object with path, shape, dtype, kind and per, got {data!r:.120}: {error}"
+        ) from error
     if not _possible(leaf):
         raise FormatError(f"no leaf of a recording looks like this: {data!r:.120}")
     return leaf

@@ -32,9 +32,7 @@ class Metadata(dict[str, JSON]):
     """
 
     def _refuse(self, *_: Any, **__: Any) -> Never:
-        raise MetadataError(
-            "metadata is not changed in place: annotate(space, {path: {…}}) returns a new space"
-        )
+        raise MetadataError("metadata is not changed in place: annotate(space, {path: {…}}) returns a new space")
 
     __setitem__ = __delitem__ = __ior__ = _refuse
     clear = pop = popitem = setdefault = update = _refuse
@@ -65,9 +63,7 @@ def json_copy(value: Any, path: str = "", key: str = "") -> JSON:
         case float() if math.isfinite(value):
             return float(value)
         case Mapping() if all(isinstance(name, str) for name in value):
-            return {
-                str.__str__(name): json_copy(inner, path, _below(key, name)) for name, inner in value.items()
-            }
+            return {str.__str__(name): json_copy(inner, path, _below(key, name)) for name, inner in value.items()}
         case list() | tuple():
             return [json_copy(inner, path, f"{key}[{i}]") for i, inner in enumerate(value)]
     where = f"{key!r} in the metadata" if key else "metadata"

@@ -152,7 +152,9 @@ class Pipeline:
         self.check()
 
     def _has_room(self) -> bool:
-        return self.ring.head - self.ring.tail < self.ring.rows and self._info_bytes[0] - self._info_bytes[1] <= RING_BYTES
+        return (
+            self.ring.head - self.ring.tail < self.ring.rows and self._info_bytes[0] - self._info_bytes[1] <= RING_BYTES
+        )
 
     def check(self) -> None:
         """Raise what went wrong in the background, once, and whether this is the wrong time or process."""
@@ -250,7 +252,7 @@ class Pipeline:
         """Do a piece of work; what goes wrong is raised in the stepping thread, and the worker goes on."""
         try:
             work()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             if self._error is None:
                 self._error = error
             self.ring.limit = -1

@@ -19,7 +19,7 @@ from gymnasium.spaces import Space
 from recorder.columns import Array
 from recorder.env_spec import spec_from_json
 from recorder.episode import Episode
-from recorder.errors import DamagedError, FormatError, MismatchError, RecorderError
+from recorder.errors import FormatError, RecorderError
 from recorder.leaf import JSON, Leaf, text_array
 from recorder.schema import ROW, Schema, compare, read_schema
 from recorder.shard import NAME, Manifest, Shard
@@ -39,7 +39,7 @@ class Source:
     def shard_names(self) -> list[str]:
         """Return the names of all shards that are there now, in their order."""
         folder = self.path / "shards"
-        return sorted(name for name in os.listdir(folder) if NAME.fullmatch(name)) if folder.is_dir() else []
+        return sorted(name for name in os.listdir(folder) if NAME.fullmatch(name)) if folder.is_dir() else []  # noqa: PTH208
 
 
 class Recording(Sequence[Episode]):
@@ -276,7 +276,8 @@ class Recording(Sequence[Episode]):
             f"<tr><td>{html.escape(path)}</td><td>{leaf.shape}</td><td>{leaf.dtype}</td><td>{html.escape(leaf.kind)}</td></tr>"
             for path, leaf in self.leaves.items()
         )
-        return f"<p>{html.escape(repr(self))}</p><table><tr><th>leaf</th><th>shape</th><th>dtype</th><th>kind</th></tr>{leaves}</table>"
+        heads = "<tr><th>leaf</th><th>shape</th><th>dtype</th><th>kind</th></tr>"
+        return f"<p>{html.escape(repr(self))}</p><table>{heads}{leaves}</table>"
 
 
 def open_reader(shard: Shard, schema: Schema) -> Reader:

@@ -34,7 +34,7 @@ _SCALARS: Mapping[str, tuple[type, ...]] = {
 _numbers = count()
 
 
-class Mismatch(Exception):
+class Mismatch(Exception):  # noqa: N818 - a signal that never leaves this module's callers
     """The fast code met a row that it leaves to the plain walk."""
 
 
@@ -74,7 +74,7 @@ def compile_put(nodes: Mapping[str, Node], leaves: Mapping[str, Leaf], slots: Ma
     text = f"def put({', '.join(['i', *arguments])}):\n" + "\n".join(f"    {line}" for line in code.lines or ["pass"])
     file = f"<recorder rows {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-    exec(compile(text, file, "exec"), code.names)
+    exec(compile(text, file, "exec"), code.names)  # noqa: S102 - the text is made of this module's lines only
     walks = [_slow_put(node, leaves, slots) for node in nodes.values()]
 
     def slow(i: int, *values: Any) -> None:
@@ -84,9 +84,7 @@ def compile_put(nodes: Mapping[str, Node], leaves: Mapping[str, Leaf], slots: Ma
     return Put(code.names["put"], slow)
 
 
-def _slow_put(
-    node: Node, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]
-) -> Callable[[int, Any], None]:
+def _slow_put(node: Node, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]) -> Callable[[int, Any], None]:
     """Return the plain walk: it names the leaf, what was expected and what came."""
     targets = [(leaves[leaf.path], slots[leaf.path]) for leaf in node.leaves]
 

@@ -119,9 +119,7 @@ class Rules:
         for option in given if wanted else ():
             if option not in known:
                 nearest = did_you_mean(option, known)
-                raise LayoutError(
-                    f"{classes} for {name!r} has no option {option!r}{nearest}; it has {sorted(known)}"
-                )
+                raise LayoutError(f"{classes} for {name!r} has no option {option!r}{nearest}; it has {sorted(known)}")
 
 
 def default_wishes(leaf: Leaf, default: Storage) -> list[Wish]:

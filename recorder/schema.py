@@ -222,4 +222,3 @@ def _differences(theirs: Schema, ours: Schema, storage: bool, dtypes: bool) -> S
         if storage and kept != kept_there:
             found.append(f"{path}: kept as {kept} here, as {kept_there} in the recording")
     return found
-

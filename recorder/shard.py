@@ -89,8 +89,8 @@ def pack(
         for leaf in (*leaves, *found):
             if rows[leaf.path] != counts.total(leaf.per):
                 raise WriteError(
-                    f"{directory}: {leaf.path!r} has {rows[leaf.path]} rows in its files, {counts.total(leaf.per)} were "
-                    f"recorded; the episodes stay in staging"
+                    f"{directory}: {leaf.path!r} has {rows[leaf.path]} rows in its files, {counts.total(leaf.per)} "
+                    f"were recorded; the episodes stay in staging"
                 )
     finally:
         reader.close()
@@ -212,5 +212,7 @@ def read_manifest(folder: Path) -> Manifest:
     except msgspec.MsgspecError as error:
         raise FormatError(f"{path} is not what the format says: {error}") from error
     if manifest.format > FORMAT:
-        raise FormatError(f"{path} is of format {manifest.format}, this version reads up to {FORMAT}; install a newer one")
+        raise FormatError(
+            f"{path} is of format {manifest.format}, this version reads up to {FORMAT}; install a newer one"
+        )
     return manifest

@@ -156,9 +156,7 @@ def _(space: spaces.Text, path: str) -> AnySpaceData:
 @_data.register(spaces.Dict)
 def _(space: spaces.Dict[Any], path: str) -> AnySpaceData:
     if strange := [key for key in space.spaces if not isinstance(key, str)]:
-        raise SpaceError(
-            f"{_at(path)}the Dict has the key {strange[0]!r}, a recording needs keys that are strings"
-        )
+        raise SpaceError(f"{_at(path)}the Dict has the key {strange[0]!r}, a recording needs keys that are strings")
     paths = [join(path, name) for name in encode_keys(list(space.spaces))]
     items = zip(space.spaces.items(), paths, strict=True)
     parts = {key: _describe(part, inner) for (key, part), inner in items}

@@ -52,9 +52,7 @@ def plain_like(sample: object) -> Space[Any]:
     Raises:
         SpaceError: it is no array, number or text, nor a dict or tuple of those.
     """
-    raise SpaceError(
-        f"a sample is {type(sample).__name__} {sample!r:.80}, no array, number, text, dict or tuple"
-    )
+    raise SpaceError(f"a sample is {type(sample).__name__} {sample!r:.80}, no array, number, text, dict or tuple")
 
 
 @plain_like.register

@@ -216,11 +216,15 @@ class OneOfNode(Node):
                 choice = operator.index(value[0])
                 if 0 <= choice < len(self.options):
                     return choice, value[1]
-        raise RowError(f"{self.path!r} is a pair of (option, value) with {len(self.options)} options, got {value!r:.80}")
+        raise RowError(
+            f"{self.path!r} is a pair of (option, value) with {len(self.options)} options, got {value!r:.80}"
+        )
 
     def unflatten(self, values: Values) -> Any:
         choice = int(next(values))
-        chosen = [elements(option, values) if option.leaves else [option.unflatten(iter(()))] for option in self.options]
+        chosen = [
+            elements(option, values) if option.leaves else [option.unflatten(iter(()))] for option in self.options
+        ]
         return np.int64(choice), chosen[choice][0]
 
 
@@ -337,7 +341,9 @@ def structure(space: Space[Any], path: str, per: Per = "moment", excluded: Exclu
 def prune(space: Space[Any], path: str, excluded: Excluded) -> Space[Any]:
     """Return `space` without the items of Dicts that are excluded."""
     if isinstance(space, spaces.Tuple):
-        return _annotated(spaces.Tuple([prune(item, join(path, str(i)), excluded) for i, item in enumerate(space)]), space)
+        return _annotated(
+            spaces.Tuple([prune(item, join(path, str(i)), excluded) for i, item in enumerate(space)]), space
+        )
     if not isinstance(space, spaces.Dict):
         return space
     names = encode_keys(list(space.spaces))

@@ -240,9 +240,7 @@ class Diary:
     In a `series` each segment begins with a row without a transition.
     """
 
-    def __init__(
-        self, writer: Writer, leaves: Sequence[Leaf], infos: Sequence[Leaf] = (), series: bool = True
-    ) -> None:
+    def __init__(self, writer: Writer, leaves: Sequence[Leaf], infos: Sequence[Leaf] = (), series: bool = True) -> None:
         self.writer = writer
         self.leaves = tuple(leaves)
         self.infos = tuple(infos)
@@ -415,9 +413,7 @@ class StorageContract:
         return diary
 
     @contextmanager
-    def _packed(
-        self, diary: Diary, folder: Path, segments: Sequence[Segment] | None = None
-    ) -> Iterator[Reader]:
+    def _packed(self, diary: Diary, folder: Path, segments: Sequence[Segment] | None = None) -> Iterator[Reader]:
         """Pack segments, all by default, into a new folder, and open it."""
         own = diary.segments() if segments is None else segments
         with closing(self._reader(folder, pack(diary, folder, own), own)) as reader:
@@ -431,9 +427,7 @@ class StorageContract:
         own = diary.segments() if segments is None else segments
         with self._packed(diary, folder, own) as reader:
             counts = Counts.of(own)
-            assert dict(reader.count()) == {
-                path: counts.total(leaf.per) for path, leaf in reader.leaves.items()
-            }
+            assert dict(reader.count()) == {path: counts.total(leaf.per) for path, leaf in reader.leaves.items()}
             for leaf in (*diary.leaves, *diary.infos):
                 expected = diary.expected(leaf, own)
                 if leaf.sparse and np.ma.getmaskarray(expected).all():
@@ -465,18 +459,14 @@ class StorageContract:
         diary.end()
         self._check(diary, tmp_path / "shard")
 
-    def test_many_segments_that_are_open_at_once_come_back(
-        self, tmp_path: Path, leaf: Leaf, count: int
-    ) -> None:
+    def test_many_segments_that_are_open_at_once_come_back(self, tmp_path: Path, leaf: Leaf, count: int) -> None:
         diary = self._diary(tmp_path, [leaf])
         rows = rows_for(leaf, count)
         diary.grow({3: rows, 0: min(rows, self.block) // 2 + 1, 12: min(rows, self.block)})
         diary.end()
         self._check(diary, tmp_path / "shard")
 
-    def test_the_others_come_back_when_a_segment_is_forgotten(
-        self, tmp_path: Path, leaf: Leaf, count: int
-    ) -> None:
+    def test_the_others_come_back_when_a_segment_is_forgotten(self, tmp_path: Path, leaf: Leaf, count: int) -> None:
         diary = self._diary(tmp_path, [leaf])
         rows = rows_for(leaf, count)
         diary.grow({0: rows, 1: min(rows, self.block) // 2 + 1})
@@ -683,9 +673,7 @@ class StorageContract:
         with closing(self.storage.recover(copy, diary.leaves)) as writer:
             dead = Recovered(writer, diary.leaves, diary.infos, diary.series)
             dead.told = [self._told(segment, diary) for segment in writer.segments()]
-            dead.held = {
-                number: max(moments, transitions + diary.series) for number, moments, transitions in dead.told
-            }
+            dead.held = {number: max(moments, transitions + diary.series) for number, moments, transitions in dead.told}
             yield dead
 
     # Reading.

@@ -42,8 +42,7 @@ def encode_webp(frame: NDArray[Any], quality: float | None = None, method: int =
     """
     if not is_picture(frame.shape, frame.dtype.name):
         raise LayoutError(
-            f"WebP keeps uint8 pictures (H, W, 3) or (H, W, 4) with sides up to {SIDE}, "
-            f"got {frame.dtype} {frame.shape}"
+            f"WebP keeps uint8 pictures (H, W, 3) or (H, W, 4) with sides up to {SIDE}, got {frame.dtype} {frame.shape}"
         )
     # A level alone leaves imagecodecs lossless, ten times slower and far larger than meant: always say which.
     coding = {"lossless": True} if quality is None else {"lossless": False, "level": quality}

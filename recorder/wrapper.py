@@ -93,14 +93,12 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             LayoutError: a storage cannot keep a leaf as promised, or `exclude` names no leaf.
             WriteError: nothing can be written there.
         """
-        arguments = {
-            name: value for name, value in locals().items() if name not in ("self", "env", "__class__")
-        }
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "env", "__class__")}
         RecordConstructorArgs.__init__(self, **arguments)
         gym.Wrapper.__init__(self, env)
         if record_render and env.render_mode not in ("rgb_array", "depth_array"):
             raise EpisodeError(
-                f"record_render needs an environment made with render_mode='rgb_array', this one has {env.render_mode!r}"
+                f"record_render needs an environment with render_mode='rgb_array', this one has {env.render_mode!r}"
             )
         spec = env.spec
         self._writer = RecordingWriter(
@@ -199,7 +197,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         slot = row & ring.mask
         try:
             put_action.fast(slot, action)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the plain walk says what is wrong
             put_action.slow(slot, action)
         if self._has_extra:
             self._put_extra(slot)
@@ -213,7 +211,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         now = time.perf_counter() - self._began
         try:
             put_result.fast(slot, observation, reward, terminated, truncated, now)
-        except Exception:
+        except Exception:  # noqa: BLE001 - the plain walk says what is wrong
             self._put_slowly(put_result, slot, (observation, reward, terminated, truncated, now))
         if self._render:
             self._put_render(slot)
@@ -322,7 +320,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._finish("ended")
 
     def flush(self) -> None:
-        """Return when every finished episode is on disk, an episode that is over too, and a running one survives a kill."""
+        """Return when every episode that is over is on disk, and the rows of a running one survive a kill."""
         if not self._active:
             self._finish("ended")
         self._writer.flush()

@@ -311,7 +311,7 @@ class RecordingWriter:
         put, slot = self.compile(tuple(values)), self.ring.head & self.ring.mask
         try:
             put.fast(slot, *values.values())
-        except Exception:
+        except Exception:  # noqa: BLE001 - the plain walk says what is wrong
             put.slow(slot, *values.values())
         if info:
             self.info(info)
@@ -327,7 +327,9 @@ class RecordingWriter:
         if missing := [name for name in names if name not in values]:
             raise RowError(f"a row lacks {missing}; {'the first row' if first else 'a row'} has {names}")
         if unknown := [name for name in values if name not in names and name not in ("info", "time")]:
-            raise RowError(f"a row has {unknown}, which it cannot have; {'the first' if first else 'a'} row has {names}")
+            raise RowError(
+                f"a row has {unknown}, which it cannot have; {'the first' if first else 'a'} row has {names}"
+            )
         return {name: values[name] for name in names} | ({"info": row["info"]} if row.get("info") else {})
 
     @property
@@ -399,7 +401,9 @@ class RecordingWriter:
                 if leaf.fixed:
                     first_rows[leaf.path] = leaf.fit(part)
         leaves = {**self.schema.leaves, **found}
-        self.schema = replace(self.schema, leaves=leaves, storage=settle(self.storage, list(leaves.values()), first_rows))
+        self.schema = replace(
+            self.schema, leaves=leaves, storage=settle(self.storage, list(leaves.values()), first_rows)
+        )
         for leaf in found.values():
             self.ring.set_leaf(leaf)
         self._settled.update(values)
@@ -409,7 +413,11 @@ class RecordingWriter:
         """Let the first rendered frame decide the space of all."""
         if isinstance(self._space, StepSpace) and self._space.render is True:
             picture = np.asarray(frame)
-            space = Box(0, 255, picture.shape, np.uint8) if picture.dtype == np.uint8 else Box(-np.inf, np.inf, picture.shape)
+            space = (
+                Box(0, 255, picture.shape, np.uint8)
+                if picture.dtype == np.uint8
+                else Box(-np.inf, np.inf, picture.shape)
+            )
             self._declare(replace(self._space, render=space))
             self.schema = replace(self.schema, storage=self._layout())
             self.schema.storage.check(list(self.schema.leaves.values()))

@@ -2,8 +2,8 @@
 
     python tests/crashing.py die|fail record|recover FOLDER [FIRST STEP]
 
-Prints one JSON object: how many points were tried, and what was wrong at which of them. An audit hook sees every open for
-writing, rename, mkdir, link and unlink below the folder; `os.fsync` is wrapped.
+Prints one JSON object: how many points were tried, and what was wrong at which of them. An audit hook sees every open
+for writing, rename, mkdir, link and unlink below the folder; `os.fsync` is wrapped.
 """
 
 from __future__ import annotations
@@ -70,7 +70,12 @@ def fail() -> None:
 def record(folder: Path, acknowledge: Callable[[str], None]) -> None:
     """Two episodes and a flush, a third with a flush in the middle, an end; after a failure, once more."""
     env = Recorder(
-        CountingEnv(None, "rgb_array"), folder / "run", record_render=True, storage=STORAGE, flush_every=60, verbose=False
+        CountingEnv(None, "rgb_array"),
+        folder / "run",
+        record_render=True,
+        storage=STORAGE,
+        flush_every=60,
+        verbose=False,
     )
     ids: list[str] = []
 
@@ -136,7 +141,7 @@ def attempt(work: Callable[[Path, Callable[[str], None]], None], folder: Path, a
                     raise
                 work(folder, lambda line: os.write(acknowledged, f"{line}\n".encode()) and None)
             os.write(writer, str(bomb.count).encode())
-        except BaseException:
+        except BaseException:  # noqa: BLE001 - it is reported
             os.write(writer, b"0 " + traceback.format_exc().encode())
         os._exit(0)
     os.close(writer)
@@ -183,7 +188,7 @@ def points(mode: str, what: str, folder: Path, first: int, step: int) -> dict[st
             check(place, acknowledged_in(place))
             left = list((place / "run" / "staging").iterdir()) if (place / "run" / "staging").exists() else []
             assert not left, f"left in staging: {left}"
-        except Exception:
+        except Exception:  # noqa: BLE001 - it is reported
             faults[at] = traceback.format_exc()[-2000:]
             operations = 0
         tried += 1

@@ -13,7 +13,7 @@ from gymnasium import spaces
 class CountingEnv(gym.Env[Any, Any]):
     """Counts its steps in the observation `(2,)` float32, ends after `length` of them, and gives 1 a step."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 20}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 20}  # noqa: RUF012 - as Gymnasium has it
 
     def __init__(self, length: int | None = 5, render_mode: str | None = None) -> None:
         self.observation_space = spaces.Box(-np.inf, np.inf, (2,), np.float32)
@@ -79,7 +79,9 @@ class ReusingEnv(CountingEnv):
         return self._frame
 
 
-def roll(env: gym.Env[Any, Any], episodes: int = 1, policy: Callable[[Any], Any] | None = None, **reset: Any) -> list[Any]:
+def roll(
+    env: gym.Env[Any, Any], episodes: int = 1, policy: Callable[[Any], Any] | None = None, **reset: Any
+) -> list[Any]:
     """Run whole episodes and return for each its observations, actions, rewards and infos."""
     found = []
     for _ in range(episodes):

@@ -86,10 +86,7 @@ CONTAINERS = [
     param(
         "dict-keys",
         spaces.Dict(
-            {
-                key: spaces.Discrete(2)
-                for key in ("a/b", "a.b", "a b", "é", "*", "", "..", "type", "a%", "\x00")
-            }
+            {key: spaces.Discrete(2) for key in ("a/b", "a.b", "a b", "é", "*", "", "..", "type", "a%", "\x00")}
         ),
     ),
     param("dict-empty", spaces.Dict({})),
@@ -184,9 +181,7 @@ def multi_discretes(draw: st.DrawFn) -> spaces.MultiDiscrete[Any]:
     shape = draw(numpy_st.array_shapes(max_dims=2, max_side=3))
     nvec = draw(numpy_st.arrays(np.int16, shape, elements=st.integers(1, 2**15 - 1)))
     start = draw(numpy_st.arrays(np.int16, shape, elements=st.integers(-100, 100)))
-    return spaces.MultiDiscrete(
-        nvec, dtype=draw(st.sampled_from([np.int16, np.int32, np.int64])), start=start
-    )
+    return spaces.MultiDiscrete(nvec, dtype=draw(st.sampled_from([np.int16, np.int32, np.int64])), start=start)
 
 
 discretes = st.builds(spaces.Discrete, st.integers(1, 2**62), start=st.integers(-(2**62), 2**62))

@@ -173,9 +173,7 @@ class TestWhatCannotBeRebuilt:
 
 
 def test_numbers_in_the_spec_itself_may_be_of_numpy_or_infinite():
-    spec = EnvSpec(
-        "Own-v0", "a:b", reward_threshold=math.inf, max_episode_steps=np.int64(5), order_enforce=np.bool_(1)
-    )
+    spec = EnvSpec("Own-v0", "a:b", reward_threshold=math.inf, max_episode_steps=np.int64(5), order_enforce=np.bool_(1))
     assert spec_from_json(strict(spec_to_json(spec))) == spec
 
 

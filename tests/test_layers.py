@@ -209,12 +209,8 @@ class TestTheChecksThemselves:
         return root
 
     def test_a_good_package_has_no_faults(self, package: Path) -> None:
-        (package / "top.py").write_text(
-            "from house.rooms import left\nfrom . import low\nimport house.rooms.right\n"
-        )
-        (package / "rooms/left.py").write_text(
-            "from .right import x\nfrom ..low import y\nfrom os import path\n"
-        )
+        (package / "top.py").write_text("from house.rooms import left\nfrom . import low\nimport house.rooms.right\n")
+        (package / "rooms/left.py").write_text("from .right import x\nfrom ..low import y\nfrom os import path\n")
         assert homeless(package, self.floors) == upward(package, self.floors) == cycle(package) == []
 
     @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ KEPT = {
     "complex in wider complex": (Leaf("a", (), "complex128"), np.complex64(1 + 2j)),
     "a list of lists": (Leaf("a", (2, 2), "int64"), [[1, 2], [3, 4]]),
     "a memoryview": (Leaf("a", (3,), "uint8"), memoryview(b"abc")),
+    "float16 in a wide integer": (Leaf("a", (2,), "int32"), np.array([65504, -0.0], np.float16)),
     "no elements": (Leaf("a", (0, 3), "int64"), np.empty((0, 3))),
 }
 

@@ -88,9 +88,7 @@ PATHS = [
     "steps",
     "steps/x",
 ]
-LEAVES = [
-    path for path in PATHS if path not in ("", "a%2Fb", "camera", "choice", "graph", "nothing", "steps")
-]
+LEAVES = [path for path in PATHS if path not in ("", "a%2Fb", "camera", "choice", "graph", "nothing", "steps")]
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -614,16 +612,11 @@ def test_each_rule_of_the_table_gives_its_kind(space, metadata, path, kind):
 
 def test_the_reason_says_what_was_seen():
     assert infer(box(480, 640, 3), {}).why == "uint8 (480, 640, 3), 0 to 255: an RGB picture"
-    assert (
-        infer(floats(48, 64), {}, "observation/depth").why
-        == "float32 (48, 64), -inf to inf, 'depth' in its name"
-    )
+    assert infer(floats(48, 64), {}, "observation/depth").why == "float32 (48, 64), -inf to inf, 'depth' in its name"
     assert infer(floats(4), {"kind": "pose"}).why == "kind from metadata"
 
 
-words = st.lists(
-    st.sampled_from(["rgb", "camera", "image", "depth", "mask", "label", "pixels", "seg"]), max_size=3
-)
+words = st.lists(st.sampled_from(["rgb", "camera", "image", "depth", "mask", "label", "pixels", "seg"]), max_size=3)
 arrays = st.builds(
     lambda shape, dtype, high: spaces.Box(0, high, shape, dtype),
     st.lists(st.sampled_from([1, 3, 4, 16, 128]), max_size=3).map(tuple),

@@ -129,9 +129,7 @@ def test_a_plan_is_a_value_and_strict_json():
     assert data["rows"][0]["shape"] == [128, 160, 3]
     assert data["bytes_per_step"] == found.bytes_per_step
     assert data["notes"] == list(found.notes)
-    again = Plan(
-        tuple(PlanRow(**{**row, "shape": tuple(row["shape"])}) for row in data["rows"]), tuple(data["notes"])
-    )
+    again = Plan(tuple(PlanRow(**{**row, "shape": tuple(row["shape"])}) for row in data["rows"]), tuple(data["notes"]))
     assert again == found
     assert hash(again) == hash(found)
 
@@ -177,9 +175,7 @@ def test_what_falls_to_raw_is_said_with_the_reason():
     assert depth.note.endswith("; left to the default")
     [fallen] = noted(found, "observation/depth: not kept as wanted: ")
     assert "is not a picture for h264" in fallen
-    assert noted(
-        found, "observation/depth: kept raw, 8,192 bytes a row are not made smaller by HDF5Storage()"
-    )
+    assert noted(found, "observation/depth: kept raw, 8,192 bytes a row are not made smaller by HDF5Storage()")
 
 
 def test_metadata_that_a_wrapper_dropped_are_named_until_they_are_given_anew():
@@ -219,9 +215,7 @@ def test_frames_are_measured_in_place_of_synthetic_ones():
 
 
 def test_rows_by_path_are_measured_as_well():
-    found = plan(
-        Robot(), frames={"observation/camera": NOISE[:, :, :, ::-1], "action": np.ones((2, 3), "f4")}
-    )
+    found = plan(Robot(), frames={"observation/camera": NOISE[:, :, :, ::-1], "action": np.ones((2, 3), "f4")})
     assert row(found, "observation/camera").bytes_per_step > 10_000
     assert row(found, "action").bytes_per_step == pytest.approx(12, abs=1)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -16,15 +14,12 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from environments import CountingEnv, ReusingEnv, ScriptEnv, roll
+from environments import CountingEnv, ScriptEnv, roll
 from gymnasium import spaces
-from gymnasium.utils.env_checker import check_env, data_equivalence
 from gymnasium.wrappers import Autoreset, TimeLimit
 
-import recorder
 from recorder import Recorder, Recording
 from recorder.recovery import recover
-from recorder.errors import ClosedError, EpisodeError, ExistsError, MismatchError, RowError, WriteError
 
 
 def quiet(env: gym.Env[Any, Any], path: Path, **options: Any) -> Recorder[Any, Any]:
@@ -110,8 +105,7 @@ class TestEndsAndBoundaries:
         for _ in range(3):
             env.step(0)
         with pytest.warns(UserWarning, match="not recorded") as warned:
-            for _ in range(3):
-                env.step(0)
+            _ = [env.step(0) for _ in range(3)]
         env.close()
         assert len(warned) == 1
         assert ends(tmp_path) == [(3, "terminated")]
@@ -119,9 +113,7 @@ class TestEndsAndBoundaries:
     @pytest.mark.parametrize("above", [True, False])
     def test_no_episode_is_lost_under_or_over_autoreset(self, tmp_path: Path, above: bool) -> None:
         inner = CountingEnv(3)
-        env: gym.Env[Any, Any] = (
-            quiet(Autoreset(inner), tmp_path) if above else Autoreset(quiet(inner, tmp_path))
-        )
+        env: gym.Env[Any, Any] = quiet(Autoreset(inner), tmp_path) if above else Autoreset(quiet(inner, tmp_path))
         env.reset(seed=0)
         for _ in range(200):
             env.step(1)

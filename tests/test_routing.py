@@ -316,9 +316,7 @@ class Careless(HDF5Storage):
 
 
 def test_loss_is_refused_for_what_is_no_picture_even_where_the_storage_would_take_it():
-    message = (
-        r"key 'joints', Careless\(\): 'joints' would lose by Careless\(\), and its kind is 'state'; keep it"
-    )
+    message = r"key 'joints', Careless\(\): 'joints' would lose by Careless\(\), and its kind is 'state'; keep it"
     with pytest.raises(LayoutError, match=message):
         layout(robot(), keys={"joints": Careless()})
     assert layout(robot(), kinds={"state": Careless()}).fallen == {"joints"}

@@ -227,13 +227,13 @@ def test_the_slow_way_keeps_every_value_exactly_or_names_the_leaf(case: tuple[Sp
     slotted = Slotted(space, values[0])
     for i, value in enumerate(values):
         before = copy.deepcopy(value)
-        told = "'observation"
+        told = "observation"
         try:
             slotted.put.slow(i, value)
             assert _equal(slotted.value(i), before)
         except RowError as error:
             told = str(error)
-        assert "'observation" in told
+        assert "observation" in told
 
 
 def _equal(found: Any, value: Any) -> bool:

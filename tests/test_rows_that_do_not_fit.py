@@ -61,7 +61,11 @@ EXACT = {
     "Python integer": (spaces.Discrete(5), 3, "int64"),
     "list of exact numbers": (spaces.Box(-9, 9, (2,), np.float32), [0.5, 1.0], "float32"),
     "list of numbers that are not exact": (spaces.Box(-9, 9, (2,), np.float32), [0.1, 1.0], "float64"),
-    "NaN and infinity": (spaces.Box(-9, 9, (3,), np.float32), np.array([np.nan, np.inf, -np.inf], np.float32), "float32"),
+    "NaN and infinity": (
+        spaces.Box(-9, 9, (3,), np.float32),
+        np.array([np.nan, np.inf, -np.inf], np.float32),
+        "float32",
+    ),
     "beyond its bounds": (spaces.Box(-1, 1, (2,), np.float32), np.array([5, -7], np.float32), "float32"),
     "bool": (spaces.MultiBinary(3), np.array([True, False, True]), "bool"),
     "other byte order": (spaces.Box(-9, 9, (2,), np.float32), np.array([1, 2], ">f4"), "float32"),
@@ -84,7 +88,9 @@ def test_a_later_dtype_is_taken_where_the_cast_is_exact(tmp_path: Path) -> None:
     rows = [np.array([0.5, 1.0]), np.array([1, 2]), np.array([0.1, 2], np.float32), [3, 4.5]]
     with Recorder(ScriptEnv(space, rows), tmp_path, verbose=False) as env:
         roll(env)
-    np.testing.assert_array_equal(Recording(tmp_path)[0].observations, np.array([list(map(float, row)) for row in rows]))
+    np.testing.assert_array_equal(
+        Recording(tmp_path)[0].observations, np.array([list(map(float, row)) for row in rows])
+    )
 
 
 def test_a_bad_first_observation_is_refused_and_nothing_is_recorded(tmp_path: Path) -> None:
@@ -131,7 +137,9 @@ def test_an_action_that_the_environment_changes_is_kept_as_it_was_given(tmp_path
     assert Recording(tmp_path)[0].actions.tolist() == [[5, -7]] * 3
 
 
-def test_infos_never_raise_and_come_back_where_they_are_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_infos_never_raise_and_come_back_where_they_are_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     array = np.arange(3)
     infos: list[Any] = [
         {"always": 1, "text": "é", "array": array},
@@ -151,7 +159,13 @@ def test_infos_never_raise_and_come_back_where_they_are_data(tmp_path: Path, cap
     assert found["text"].tolist() == ["é", None, None, None, None]
     assert found["late"].tolist() == [None, None, True, None, None]
     assert found["number"].tolist() == [None, 1.0, 0.5, None, None]
-    assert [None if np.ma.is_masked(row) else row.tolist() for row in found["array"]] == [[0, 1, 2], [0, 1], None, None, None]
+    assert [None if np.ma.is_masked(row) else row.tolist() for row in found["array"]] == [
+        [0, 1, 2],
+        [0, 1],
+        None,
+        None,
+        None,
+    ]
     assert found["nested"]["x/y"].tolist() == [None, None, 2.0, None, None]
     assert found["list"].tolist() == [None, None, None, [1, "b", None], None]
     assert [step.info.get("shape") for step in episode][:2] == [None, None]

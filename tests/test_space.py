@@ -158,9 +158,7 @@ def test_a_subclass_is_kept_as_its_parent_with_its_name():
 
 class TestAnUnknownSpace:
     def test_of_texts_is_kept_as_a_text_with_its_name(self):
-        space = annotated(
-            MissionSpace(lambda color: f"get the {color} ball", [["red", "blue"]]), language="en"
-        )
+        space = annotated(MissionSpace(lambda color: f"get the {color} ball", [["red", "blue"]]), language="en")
         data = space_to_json(space)
         back = space_from_json(strict(data))
         assert data["type"] == "Other"
@@ -191,9 +189,7 @@ class TestAnUnknownSpace:
         assert plain_space(Draws("拿起杯子\n")).contains("拿起杯子\n")
 
     def test_inside_others_is_replaced_there(self):
-        space = spaces.Dict(
-            a=spaces.Tuple([Draws(1)]), b=spaces.Sequence(Draws("x")), c=spaces.OneOf([Draws(0.5)])
-        )
+        space = spaces.Dict(a=spaces.Tuple([Draws(1)]), b=spaces.Sequence(Draws("x")), c=spaces.OneOf([Draws(0.5)]))
         plain = plain_space(space)
         assert isinstance(plain["a"][0], spaces.Box)
         assert isinstance(plain["b"].feature_space, spaces.Text)
@@ -218,9 +214,7 @@ class TestAnUnknownSpace:
         [None, [1, 2], object(), np.array(["a"]), 1j, b"raw", {1: 2}, np.zeros(2, np.longdouble), 2**70],
     )
     def test_with_samples_of_another_kind_is_refused_by_name(self, sample):
-        with pytest.raises(
-            SpaceError, match=r"'action/arm': a Draws is no space of Gymnasium's.*exclude it, or wrap"
-        ):
+        with pytest.raises(SpaceError, match=r"'action/arm': a Draws is no space of Gymnasium's.*exclude it, or wrap"):
             space_to_json(spaces.Dict(arm=Draws(sample)), "action")
 
     def test_that_cannot_draw_or_be_copied_is_refused(self):

@@ -77,7 +77,9 @@ def test_the_spec_is_the_bare_one_plus_the_recorder(tmp_path: Path) -> None:
 
 
 def test_the_stored_spec_rebuilds_the_environment_with_its_wrappers(tmp_path: Path) -> None:
-    inner = gym.wrappers.FrameStackObservation(gym.make("CartPole-v1", max_episode_steps=7, sutton_barto_reward=True), 3)
+    inner = gym.wrappers.FrameStackObservation(
+        gym.make("CartPole-v1", max_episode_steps=7, sutton_barto_reward=True), 3
+    )
     with Recorder(inner, tmp_path, verbose=False) as env:
         (rows,) = roll(env, seed=3)
     found = Recording(tmp_path)

@@ -53,11 +53,20 @@ def flip(file: Path) -> None:
 
 
 def swap(file: Path) -> None:
-    other = next(path for path in sorted(file.parents[2].rglob(file.name)) if path != file and path.suffix == file.suffix)
+    other = next(
+        path for path in sorted(file.parents[2].rglob(file.name)) if path != file and path.suffix == file.suffix
+    )
     file.write_bytes(other.read_bytes() if other.read_bytes() != file.read_bytes() else b"x" * file.stat().st_size)
 
 
-FILES = ["data.h5", "episodes.h5", "shard.json", "render/000001.mp4", "observation.zarr/zarr.json", "observation.zarr/c.0.0"]
+FILES = [
+    "data.h5",
+    "episodes.h5",
+    "shard.json",
+    "render/000001.mp4",
+    "observation.zarr/zarr.json",
+    "observation.zarr/c.0.0",
+]
 
 
 @pytest.mark.parametrize("decode", [False, True])

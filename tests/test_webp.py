@@ -231,9 +231,7 @@ def test_an_unknown_option_in_a_file_is_named() -> None:
 )
 def test_bytes_and_configuration_are_those_of_imagecodecs(options: dict[str, Any]) -> None:
     theirs = imagecodecs.zarr.Webp(**options)
-    assert WebpCodec(**options).to_dict().get("configuration", {}) == theirs.to_dict().get(
-        "configuration", {}
-    )
+    assert WebpCodec(**options).to_dict().get("configuration", {}) == theirs.to_dict().get("configuration", {})
     frames = np.stack([smooth(20, 30), noise(20, 30, 3)])
     files = [array_of(frames, codec)._store_dict for codec in (WebpCodec(**options), theirs)]
     assert files[0]["c/0/0/0/0"].to_bytes() == files[1]["c/0/0/0/0"].to_bytes()
@@ -262,9 +260,7 @@ def installed(folder: Path, name: str, *entry_points: str) -> Path:
     """Make a folder in which a package of that name seems to be installed."""
     package = folder / f"{name}-1.0.dist-info"
     package.mkdir(parents=True)
-    (package / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n"
-    )
+    (package / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
     (package / "entry_points.txt").write_text("\n".join(["[zarr.codecs]", *entry_points, ""]))
     return folder
 

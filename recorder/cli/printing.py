@@ -143,8 +143,8 @@ def frequencies(counts: Mapping[str, int]) -> str | None:
 
 def span(values: Mapping[str, Any] | None) -> str | None:
     """Return from where to where numbers go, and their mean."""
-    if not values:
-        return None
+    if not values or values["min"] == values["max"]:
+        return cell(values["min"]) if values else None
     return f"{cell(values['min'])} to {cell(values['max'])}, mean {cell(values['mean'])}"
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recorder.cli.options import AsJSON, Place
-from recorder.cli.printing import Column, facts, say, say_json, table, terminal_width
+from recorder.cli.printing import Column, counted, facts, say, say_json, table, terminal_width
 
 if TYPE_CHECKING:
     from recorder.episode import Episode
@@ -123,7 +123,7 @@ def notes(leaf: Mapping[str, Any]) -> Iterator[str]:
     if "nan" in leaf:
         yield f"{leaf['nan']:,} NaN"
     if "absent" in leaf:
-        yield f"absent from {leaf['absent']:,} rows"
+        yield f"absent from {counted(leaf['absent'], 'row')}"
 
 
 def say_step(values: Mapping[str, Any], as_json: bool) -> None:

@@ -210,7 +210,7 @@ def each(call: Callable[[T], object], items: Iterable[T]) -> None:
     for item in items:
         try:
             call(item)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again after the others
             raised = raised or error
     if raised is not None:
         raise raised

@@ -100,7 +100,7 @@ def filters(array: Array, compression: str | None, level: int) -> dict[str, Any]
 
 def text_column(values: Array) -> Array:
     """Return strings as a column of text; HDF5 cuts text at a NUL, so such a column holds bytes."""
-    if any("\0" in text or not text.isprintable() and _has_surrogate(text) for text in values):
+    if any("\0" in text or (not text.isprintable() and _has_surrogate(text)) for text in values):
         array = np.empty(len(values), BYTES_DTYPE)
         array[:] = [np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8) for text in values]
         return array

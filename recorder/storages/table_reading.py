@@ -30,7 +30,7 @@ from recorder.leaf import JSON_TEXT, Leaf, text_array
 from recorder.storages.base import Counts, Reader
 
 CACHED_BYTES = 16 << 20
-"""A column up to this size is read whole at its first use: slices of files cost 0.1 ms each, slices of memory nothing."""
+"""A column up to this size is read whole at its first use: a slice of a file costs 0.1 ms, one of memory nothing."""
 
 Columns = Mapping[str, Array]
 
@@ -107,9 +107,7 @@ def column_of(leaf: Leaf, file: TableFile | Columns) -> Column:
 class TableReader(Reader):
     """The columns of the table files of one shard."""
 
-    def __init__(
-        self, directory: Path, leaves: Sequence[Leaf], counts: Counts, opener: Open, suffix: str
-    ) -> None:
+    def __init__(self, directory: Path, leaves: Sequence[Leaf], counts: Counts, opener: Open, suffix: str) -> None:
         super().__init__(directory, leaves, counts)
         self._open = opener
         self._suffix = suffix

@@ -45,9 +45,7 @@ class ZarrStorage(Storage):
 
     def _check_options(self) -> None:
         if self.codec not in (None, "webp", "zstd"):
-            raise LayoutError(
-                f"ZarrStorage has no codec {self.codec!r}, only 'webp', 'zstd', or None for either"
-            )
+            raise LayoutError(f"ZarrStorage has no codec {self.codec!r}, only 'webp', 'zstd', or None for either")
         if self.codec == "zstd" and self.quality is not None:
             raise LayoutError(f"ZarrStorage(codec='zstd', quality={self.quality!r}): zstd is always exact")
         ranges = {
@@ -58,15 +56,9 @@ class ZarrStorage(Storage):
         }
         for name, (low, high) in ranges.items():
             if not isinstance(getattr(self, name), int) or not low <= getattr(self, name) <= high:
-                raise LayoutError(
-                    f"ZarrStorage({name}={getattr(self, name)!r}): a number from {low} to {high}"
-                )
-        if self.quality is not None and not (
-            isinstance(self.quality, int | float) and 0 <= self.quality <= 100
-        ):
-            raise LayoutError(
-                f"ZarrStorage(quality={self.quality!r}): a number from 0 to 100, or None for lossless"
-            )
+                raise LayoutError(f"ZarrStorage({name}={getattr(self, name)!r}): a number from {low} to {high}")
+        if self.quality is not None and not (isinstance(self.quality, int | float) and 0 <= self.quality <= 100):
+            raise LayoutError(f"ZarrStorage(quality={self.quality!r}): a number from 0 to 100, or None for lossless")
 
     def _check_leaf(self, leaf: Leaf) -> None:
         said = f"{leaf.path!r} is {leaf.dtype} {leaf.shape}"
@@ -93,9 +85,7 @@ class ZarrStorage(Storage):
         grid = self.grid(leaf)
         array_json(grid, 0)
         row, found = grid.empty(1), grid.empty(1)
-        row.reshape(-1).view(np.uint8)[:] = np.resize(
-            np.arange(2 if leaf.dtype == "bool" else 256), row.nbytes
-        )
+        row.reshape(-1).view(np.uint8)[:] = np.resize(np.arange(2 if leaf.dtype == "bool" else 256), row.nbytes)
         try:
             grid.decode(grid.encode(row), found)
         except ImportError as error:

@@ -44,9 +44,7 @@ class Webp(NamedTuple):
         decode_webp(data, out.shape[1:], out[0])
 
     def to_json(self, leaf: Leaf) -> list[JSON]:
-        said = (
-            {"lossless": True} if self.quality is None else {"level": float(self.quality), "lossless": False}
-        )
+        said = {"lossless": True} if self.quality is None else {"level": float(self.quality), "lossless": False}
         # imagecodecs leaves the alpha of an opaque picture out, and gives it back only when told to.
         alpha = {"hasalpha": True} if leaf.shape[2] == 4 else {}
         return [{"name": "imagecodecs_webp", "configuration": {**said, "method": self.method, **alpha}}, CRC]

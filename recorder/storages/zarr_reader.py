@@ -33,9 +33,7 @@ class ArrayFolder:
         path = self._path / "zarr.json"
         try:
             if path.stat().st_size > JSON_BYTES:
-                raise FormatError(
-                    f"{path} has {path.stat().st_size} bytes; more than {JSON_BYTES} are refused"
-                )
+                raise FormatError(f"{path} has {path.stat().st_size} bytes; more than {JSON_BYTES} are refused")
             data = path.read_bytes()
         except FileNotFoundError:
             raise DamagedError(f"{path} is missing") from None

@@ -53,9 +53,7 @@ class ShardFile:
             )
         tail = self._read(end, size)
         if crc_bytes(tail[:-CRC_BYTES]) != tail[-CRC_BYTES:].tobytes():
-            raise DamagedError(
-                f"{self.path} has changed since it was written: the CRC-32C of its index differs"
-            )
+            raise DamagedError(f"{self.path} has changed since it was written: the CRC-32C of its index differs")
         index = tail[:-CRC_BYTES].view("<u8").reshape(-1, 2)
         there = index[(index != MISSING).any(axis=1)]
         if (there > end).any() or (there.sum(axis=1) > end).any() or (there[:, 1] > self._longest).any():

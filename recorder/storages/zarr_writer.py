@@ -59,9 +59,7 @@ class ZarrWriter(Writer):
     def _of(self, segment: int) -> dict[str, Track]:
         if segment not in self._tracks:
             folder = self._folder(segment)
-            self._tracks[segment] = {
-                path: Track(folder / f"{path}.zarr", grid) for path, grid in self._grids.items()
-            }
+            self._tracks[segment] = {path: Track(folder / f"{path}.zarr", grid) for path, grid in self._grids.items()}
         return self._tracks[segment]
 
     def _folder(self, segment: int) -> Path:

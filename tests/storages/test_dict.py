@@ -27,9 +27,7 @@ WORDS = Leaf("action/words", (), TEXT, "action", "transition")
 LEAVES = (IMAGE, DEPTH, POINTS, CANVAS, FORCE, WORDS)
 
 SMALL = ZarrStorage(chunk_bytes=256, shard_bytes=1)
-MIXED = DictStorage(
-    {IMAGE.path: SMALL, CANVAS.path: SMALL, FORCE.path: HDF5Storage("gzip"), DEPTH.path: ZarrStorage()}
-)
+MIXED = DictStorage({IMAGE.path: SMALL, CANVAS.path: SMALL, FORCE.path: HDF5Storage("gzip"), DEPTH.path: ZarrStorage()})
 
 
 class TestDictStorageOfSeveralStorages(StorageContract):

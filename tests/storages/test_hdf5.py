@@ -20,9 +20,7 @@ from recorder.storages.base import Counts, Run, Segment, Writer
 from recorder.storages.hdf5 import HDF5File, HDF5Storage, hdf5_image
 from recorder.testing import INFO_LEAVES, TABLE_LEAVES, StorageContract
 
-FEW_LEAVES = tuple(
-    leaf for leaf in TABLE_LEAVES if leaf.path in ("observation/picture", "action/words", "action/path")
-)
+FEW_LEAVES = tuple(leaf for leaf in TABLE_LEAVES if leaf.path in ("observation/picture", "action/words", "action/path"))
 
 
 class TestHDF5Storage(StorageContract):

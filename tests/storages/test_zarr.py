@@ -120,9 +120,7 @@ def shard_files(folder: Path, leaf: Leaf) -> list[Path]:
 
 
 def test_the_options_round_trip_through_json() -> None:
-    storage = ZarrStorage(
-        codec="webp", quality=90, method=4, level=9, chunk_bytes=1 << 20, shard_bytes=1 << 22
-    )
+    storage = ZarrStorage(codec="webp", quality=90, method=4, level=9, chunk_bytes=1 << 20, shard_bytes=1 << 22)
     assert storage_from_json(json.loads(json.dumps(storage.to_json()))) == storage
 
 
@@ -168,9 +166,7 @@ def test_only_images_are_ever_lossy_and_not_those_that_say_lossless() -> None:
         (ZarrStorage(codec="webp", quality=80), Leaf("a", (8, 8, 3), "uint8", "stack"), "kind 'stack'"),
     ],
 )
-def test_a_leaf_that_cannot_be_kept_as_promised_is_refused(
-    storage: ZarrStorage, leaf: Leaf, words: str
-) -> None:
+def test_a_leaf_that_cannot_be_kept_as_promised_is_refused(storage: ZarrStorage, leaf: Leaf, words: str) -> None:
     with pytest.raises(LayoutError, match=words):
         storage.check([IMAGE, leaf])
 
@@ -253,9 +249,7 @@ def test_a_column_is_read_by_rows_slices_lists_and_masks(tmp_path: Path) -> None
         assert equal(column[mask], wanted[mask])
 
 
-def test_large_slices_are_decoded_on_several_cores_alike(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_slices_are_decoded_on_several_cores_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zarr_columns, "PARALLEL_BYTES", 1)
     monkeypatch.setattr(zarr_columns, "_cores", lambda: 3)
     rows = episode(50)
@@ -302,9 +296,7 @@ def test_a_class_without_leaves_has_no_count(tmp_path: Path) -> None:
     assert writer.segments() == [Segment(0, -1, 2)]
 
 
-def test_leaves_of_unequal_length_count_as_the_shorter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leaves_of_unequal_length_count_as_the_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = SMALL.writer(tmp_path, LEAVES)
     record(writer, 0, episode(5), end=False)
     monkeypatch.setattr(Zstd, "encode", lambda self, rows: 1 / 0)
@@ -389,9 +381,7 @@ def test_a_segment_without_transitions_is_packed(tmp_path: Path) -> None:
 
 def test_a_shard_has_few_flat_files(tmp_path: Path) -> None:
     packed(tmp_path / "shard", [episode(200)], ZarrStorage())
-    names = sorted(
-        str(path.relative_to(tmp_path / "shard")) for path in files.files_below(tmp_path / "shard")
-    )
+    names = sorted(str(path.relative_to(tmp_path / "shard")) for path in files.files_below(tmp_path / "shard"))
     assert names == [
         "action.zarr/c.0",
         "action.zarr/zarr.json",
@@ -723,9 +713,7 @@ def test_damaged_zarr_jsons_raise_errors_of_this_package_or_change_nothing(
     reader = packed(folder, [rows], SMALL, [DEPTH])
     path = folder / f"{DEPTH.path}.zarr" / "zarr.json"
     text = bytearray(path.read_bytes())
-    for place, value in data.draw(
-        st.lists(st.tuples(st.integers(0, len(text) - 1), st.integers(32, 126)), min_size=1)
-    ):
+    for place, value in data.draw(st.lists(st.tuples(st.integers(0, len(text) - 1), st.integers(32, 126)), min_size=1)):
         text[place] = value
     path.write_bytes(text)
     try:
@@ -750,9 +738,7 @@ def test_a_reader_and_its_columns_are_pickled_and_still_read(tmp_path: Path) -> 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
-def test_a_forked_child_reads_with_threads_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_forked_child_reads_with_threads_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zarr_columns, "PARALLEL_BYTES", 1)
     monkeypatch.setattr(zarr_columns, "_cores", lambda: 2)
     rows = episode(40)
@@ -914,9 +900,7 @@ def test_what_was_recovered_is_packed_and_forgotten(tmp_path: Path) -> None:
     again = recovered(staging)
     (tmp_path / "shard").mkdir()
     again.pack(tmp_path / "shard", segments)
-    assert_holds(
-        SMALL.reader(tmp_path / "shard", LEAVES, Counts.of(segments)), list(episodes.values()), segments
-    )
+    assert_holds(SMALL.reader(tmp_path / "shard", LEAVES, Counts.of(segments)), list(episodes.values()), segments)
     again.forget([0, 1, 2])
     again.close()
     assert list(staging.iterdir()) == []
@@ -1048,9 +1032,7 @@ POOL = episode(400)
 def histories(draw: st.DrawFn) -> list[tuple[str, int, int]]:
     """Return what happens: rows of a segment, a checkpoint, a recovery, or that a segment is forgotten."""
     rows = st.tuples(st.just("rows"), st.integers(0, 2), st.integers(1, 70))
-    other = st.tuples(
-        st.sampled_from(["checkpoint", "recover", "forget", "end"]), st.integers(0, 2), st.just(0)
-    )
+    other = st.tuples(st.sampled_from(["checkpoint", "recover", "forget", "end"]), st.integers(0, 2), st.just(0))
     return draw(st.lists(rows | other, max_size=20))
 
 
@@ -1077,9 +1059,7 @@ def test_any_history_gives_the_rows_of_plain_lists(
             known = model.get(number)
             writer.append(POOL, [Run(number, at, at + count, known is None)])
             model[number] = (
-                batch
-                if known is None
-                else {path: np.concatenate([known[path], batch[path]]) for path in batch}
+                batch if known is None else {path: np.concatenate([known[path], batch[path]]) for path in batch}
             )
         elif what == "forget":
             writer.forget([number])
@@ -1091,10 +1071,7 @@ def test_any_history_gives_the_rows_of_plain_lists(
             writer.checkpoint()
             if what == "recover":
                 writer = recovered(folder / "staging")
-    segments = [
-        Segment(number, len(rows["action"]), len(rows["action"]) - 1)
-        for number, rows in sorted(model.items())
-    ]
+    segments = [Segment(number, len(rows["action"]), len(rows["action"]) - 1) for number, rows in sorted(model.items())]
     assert writer.segments() == segments
     chosen = list(cut(data.draw(st.permutations(segments)), data))
     (folder / "shard").mkdir()
