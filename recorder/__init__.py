@@ -1,35 +1,39 @@
 """Record Gymnasium environments: one line of code, ordinary files, nothing lost."""
 
-from recorder.committing import CommitOptions
-from recorder.episode import Episode, Step
-from recorder.errors import (
-    ClosedError,
-    DamagedError,
-    EpisodeError,
-    ExistsError,
-    FormatError,
-    LayoutError,
-    MetadataError,
-    MismatchError,
-    MissingExtraError,
-    NotARecordingError,
-    RecorderError,
-    RowError,
-    SpaceError,
-    WriteError,
-)
-from recorder.leaf import Leaf
-from recorder.metadata import annotate
-from recorder.recording import Recording
-from recorder.routing import layout
-from recorder.schema import StepSpace
-from recorder.storages.base import Storage
-from recorder.storages.dict import DictStorage
-from recorder.storages.hdf5 import HDF5Storage
-from recorder.storages.video import VideoStorage
-from recorder.storages.zarr import ZarrStorage
-from recorder.wrapper import Recorder, find, plan
-from recorder.writing import RecordingWriter
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from recorder.committing import CommitOptions
+    from recorder.episode import Episode, Step
+    from recorder.errors import (
+        ClosedError,
+        DamagedError,
+        EpisodeError,
+        ExistsError,
+        FormatError,
+        LayoutError,
+        MetadataError,
+        MismatchError,
+        MissingExtraError,
+        NotARecordingError,
+        RecorderError,
+        RowError,
+        SpaceError,
+        WriteError,
+    )
+    from recorder.leaf import Leaf
+    from recorder.metadata import annotate
+    from recorder.recording import Recording
+    from recorder.routing import layout
+    from recorder.schema import StepSpace
+    from recorder.storages.base import Storage
+    from recorder.storages.dict import DictStorage
+    from recorder.storages.hdf5 import HDF5Storage
+    from recorder.storages.video import VideoStorage
+    from recorder.storages.zarr import ZarrStorage
+    from recorder.wrapper import Recorder, find, plan
+    from recorder.writing import RecordingWriter
 
 __version__ = "0.1.0.dev0"
 
@@ -66,3 +70,38 @@ __all__ = [
     "layout",
     "plan",
 ]
+
+# Gymnasium, PyAV and h5py take a second to import: too long for a reader of one zarr array, or `recorder --help`.
+_HOMES = {
+    "CommitOptions": "committing",
+    "DictStorage": "storages.dict",
+    "Episode": "episode",
+    "HDF5Storage": "storages.hdf5",
+    "Leaf": "leaf",
+    "Recorder": "wrapper",
+    "Recording": "recording",
+    "RecordingWriter": "writing",
+    "Step": "episode",
+    "StepSpace": "schema",
+    "Storage": "storages.base",
+    "VideoStorage": "storages.video",
+    "ZarrStorage": "storages.zarr",
+    "annotate": "metadata",
+    "find": "wrapper",
+    "layout": "routing",
+    "plan": "wrapper",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name at its first use; what has no home of its own here is an error class."""
+    if name not in __all__:
+        raise AttributeError(f"module 'recorder' has no attribute {name!r}")
+    value = getattr(import_module(f"recorder.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Name what can be imported from here."""
+    return sorted({*globals(), *__all__})

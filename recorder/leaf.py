@@ -160,7 +160,14 @@ def cast_exactly(array: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any] | No
             exact = finite and all(int(a) == int(b) for a, b in zip(array.flat, cast.real.flat, strict=True))
             return cast if exact else None
         back = (cast if array.dtype.kind == "c" else cast.real).astype(array.dtype)
-    return cast if np.array_equal(back, array, equal_nan=array.dtype.kind in "fc") else None
+    return cast if _equal(back, array) else None
+
+
+def _equal(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Whether two arrays of one dtype hold the same values; NumPy takes any two complex NaN for equal."""
+    if one.dtype.kind == "c":
+        return _equal(one.real, other.real) and _equal(one.imag, other.imag)
+    return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
 def _within(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:

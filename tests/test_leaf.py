@@ -125,6 +125,7 @@ REFUSED = {
     "2 in a bool": (Leaf("a", (), "bool"), 2, "bool, got int64"),
     "complex in a float": (Leaf("a"), 1 + 0j, "float64, got complex128"),
     "complex128 that complex64 has not": (Leaf("a", (), "complex64"), 0.1 + 0j, "complex64, got complex128"),
+    "half of a complex number": (Leaf("a", (), "complex64"), complex(2**24 + 1, np.nan), "complex64, got complex128"),
     "another size": (PICTURE, np.zeros((6, 6, 3), np.uint8), r"shape \(4, 4, 3\), got \(6, 6, 3\)"),
     "one number for seven": (Leaf("a", (7,)), np.zeros(1), r"shape \(7,\), got \(1,\)"),
     "a number for an array": (VECTOR, 0.5, r"shape \(2,\), got \(\)"),

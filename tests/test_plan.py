@@ -174,7 +174,7 @@ def test_what_falls_to_raw_is_said_with_the_reason():
     assert depth.bytes_per_step == pytest.approx(8192, abs=1)
     assert depth.note.endswith("; left to the default")
     [fallen] = noted(found, "observation/depth: not kept as wanted: ")
-    assert "is not a picture for h264" in fallen
+    assert "is no picture that h264 takes" in fallen
     assert noted(found, "observation/depth: kept raw, 8,192 bytes a row are not made smaller by HDF5Storage()")
 
 

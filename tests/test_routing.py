@@ -277,7 +277,7 @@ def test_a_kind_leaves_what_its_storage_cannot_keep_to_the_default_and_says_so()
     assert chosen.named == {FRONT, WRIST}
     assert chosen.fallen == {DEPTH}
     assert chosen.reasons[DEPTH].endswith("; left to the default")
-    assert "is not a picture for h264" in chosen.reasons[DEPTH]
+    assert "is no picture that h264 takes" in chosen.reasons[DEPTH]
 
 
 def test_a_picture_of_a_kind_may_be_coded_with_loss_unless_its_metadata_forbid_it():
@@ -325,7 +325,7 @@ def test_loss_is_refused_for_what_is_no_picture_even_where_the_storage_would_tak
 @pytest.mark.parametrize(
     ("default", "message"),
     [
-        (VIDEO, r"a table leaf, VideoStorage\(\): 'joints': float32 \(7,\) is not a picture for h264"),
+        (VIDEO, r"a table leaf, VideoStorage\(\): 'joints': float32 \(7,\) is no picture that h264 takes"),
         (Careless(), r"a table leaf, Careless\(\): 'joints' would lose by Careless\(\)"),
         (HDF5Storage(level=99), "a level is a number from 0 to 9"),
     ],
@@ -389,7 +389,7 @@ def test_a_name_of_options_that_is_a_leaf_means_no_kind():
     ("options", "message"),
     [
         ({"image": {"quality": 101}}, "a number from 0 to 100"),
-        ({FRONT: {"crf": -1}}, "a number from 0 on"),
+        ({FRONT: {"crf": -1}}, "a number from 0 to 51"),
         ({FRONT: {"preset": "no-such"}}, "by its options: .* cannot be coded as h264"),
         ({"joints": {"compression": "zip"}}, "by its options: HDF5Storage has no compression 'zip'"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from importlib import import_module
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self, TypeVar
 
@@ -187,6 +188,9 @@ class Reader(ABC):
 
 
 S = TypeVar("S", bound=type[Storage])
+BUILTIN = ("dict", "hdf5", "video", "zarr")
+"""The ids of the storages of this package; each registers itself when its module is imported."""
+
 _registered: dict[str, type[Storage]] = {}
 
 
@@ -204,11 +208,13 @@ def storage_from_json(data: JSON) -> Storage:
     """
     if not isinstance(data, dict) or not isinstance(data.get("id"), str):
         raise FormatError(f"a storage is an object with an 'id', got {data!r:.80}")
+    if data["id"] in BUILTIN:
+        import_module(f"recorder.storages.{data['id']}")
     kind = _registered.get(data["id"])
     if kind is None:
         raise FormatError(
-            f"storage {data['id']!r} is not known here, only {sorted(_registered)}; install the package that "
-            f"brings it, or a newer gymnasium-recorder"
+            f"storage {data['id']!r} is not known here, only {sorted({*BUILTIN, *_registered})}; install the "
+            f"package that brings it, or a newer gymnasium-recorder"
         )
     try:
         return kind.from_options({key: value for key, value in data.items() if key != "id"})

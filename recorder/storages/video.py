@@ -47,11 +47,11 @@ Packet: TypeAlias = "av.Packet[av.VideoStream]"
 class VideoStorage(Storage):
     """Pictures as video: `h264`, `hevc`, `av1` and `vp9` with loss, `h264rgb` and `ffv1` without.
 
-    The lossy ones take pictures of kind `image`: uint8, RGB, BGR or grey. `h264rgb` takes uint8 `(H, W, 3)`
-    of any kind, `ffv1` uint8 of 1, 3 or 4 channels and uint16 of one (it needs PyAV 16). `crf` is the codec's
-    own scale of quality, lower is better; `preset` its own word for how hard it tries. Frame i is row i, and
-    a key frame comes at least every `keyframe_every` frames; FFV1 has no others. `fps` is for players, and
-    goes before `metadata["fps"]`. More `threads` code large pictures faster, and make them a little larger.
+    The lossy ones take pictures of kind `image`: uint8, RGB, BGR or grey. `h264rgb` takes uint8 `(H, W, 3)` of any
+    kind, `ffv1` uint8 of 1, 3 or 4 channels and uint16 of one. `crf` is the codec's own scale of quality, lower is
+    better; `preset` its own word for how hard it tries. Frame i is row i, and a key frame comes at least every
+    `keyframe_every` frames; FFV1 has no others. `fps` is for players, and goes before `metadata["fps"]`. More
+    `threads` code large pictures faster, and make them a little larger.
     """
 
     id = "video"

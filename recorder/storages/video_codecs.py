@@ -38,9 +38,6 @@ BT709, LIMITED, FULL = 1, 1, 2
 AREA, ACCURATE = 0x20, 0x40000
 """FFmpeg's flags: average the colours of four pixels (0.4 dB over its default), and round (BGR: 3.6 dB)."""
 
-NEW_PYAV = int(av.__version__.split(".")[0]) >= 17
-"""Older PyAV converts on the calling thread only and takes no number of threads."""
-
 
 class Codec(NamedTuple):
     """A codec: how it is called and told, and, in `pixels`, how what lies in memory is coded.
@@ -168,8 +165,7 @@ CODECS: Mapping[str, Codec] = {
 class GrowingFile:
     """The file below a muxer. What lies before its end changes only at `seal`, when the rest is on disk.
 
-    So a power loss leaves what was there before the muxer finished the file, or the finished file. (PyAV 15
-    and 16 even overwrite the start before they write the index: a kill in between would leave nothing.)
+    So a power loss leaves what was there before the muxer finished the file, or the finished file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -320,7 +316,7 @@ class Encoder:
         frame = av.VideoFrame.from_numpy_buffer(row, coding.pixels)
         if coded == coding.pixels:
             return frame
-        return self._reformatter.reformat(frame, format=coded, **threads(1))
+        return self._reformatter.reformat(frame, format=coded, threads=1)
 
     def _halved(self, row: Array) -> av.VideoFrame:
         """Return a frame whose colours have half the width and height."""
@@ -331,7 +327,7 @@ class Encoder:
             interpolation=AREA | ACCURATE if self._coding.pixels == "bgr24" else AREA,
             dst_colorspace=BT709,
             dst_color_range=LIMITED,
-            **threads(self._coding.threads),
+            threads=self._coding.threads,  # of its own it would take all cores
         )
 
     def sync(self) -> None:
@@ -353,11 +349,6 @@ class Encoder:
         self._file.abandon()
         with suppress(OSError, ValueError):
             self._container.close()
-
-
-def threads(count: int) -> dict[str, int]:
-    """Return how a conversion of pixels is told its number of threads; left to itself it takes all cores."""
-    return {"threads": count} if NEW_PYAV else {}
 
 
 def _luma(row: Array) -> av.VideoFrame:

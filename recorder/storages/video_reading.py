@@ -25,7 +25,7 @@ from recorder.columns import Array, Column, JoinedColumn
 from recorder.errors import DamagedError
 from recorder.leaf import Leaf
 from recorder.storages.base import Counts, Reader
-from recorder.storages.video_codecs import CODECS, Coding, plane, threads
+from recorder.storages.video_codecs import CODECS, Coding, plane
 
 INDEX_BYTES = 64 << 20
 """A larger index is refused before it is read: an hour at 50 frames/s takes 2 MB."""
@@ -302,7 +302,7 @@ class Decoder:
         elif frame.format.name == pixels:
             array = frame.to_ndarray()
         else:
-            array = self._reformatter.reformat(frame, format=pixels, **threads(1)).to_ndarray()
+            array = self._reformatter.reformat(frame, format=pixels, threads=1).to_ndarray()
         return array[: self._coding.height, : self._coding.width]
 
 

@@ -1,5 +1,9 @@
 """ZarrStorage keeps the contract: pictures as WebP, exact or not, and arrays of all kinds as zstd."""
 
+import os
+
+import pytest
+
 from recorder.storages.zarr import ZarrStorage
 from recorder.testing import (
     ALPHA_LEAVES,
@@ -13,6 +17,12 @@ from recorder.testing import (
 )
 
 NEVER = (RAGGED, TEXT_LEAF, INFO_LEAVES[0])
+
+
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without fsync where many files are written."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 class TestZarrStorageOfPictures(StorageContract):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,12 @@ LEAVES = (IMAGE, DEPTH, POINTS, CANVAS, FORCE, WORDS)
 
 SMALL = ZarrStorage(chunk_bytes=256, shard_bytes=1)
 MIXED = DictStorage({IMAGE.path: SMALL, CANVAS.path: SMALL, FORCE.path: HDF5Storage("gzip"), DEPTH.path: ZarrStorage()})
+
+
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without fsync where many files are written."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 class TestDictStorageOfSeveralStorages(StorageContract):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -21,6 +22,12 @@ from recorder.storages.hdf5 import HDF5File, HDF5Storage, hdf5_image
 from recorder.testing import INFO_LEAVES, TABLE_LEAVES, StorageContract
 
 FEW_LEAVES = tuple(leaf for leaf in TABLE_LEAVES if leaf.path in ("observation/picture", "action/words", "action/path"))
+
+
+@pytest.fixture(autouse=True)
+def _quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do without fsync where many files are written."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 class TestHDF5Storage(StorageContract):
