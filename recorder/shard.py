@@ -8,6 +8,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,7 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
     return msgspec.json.decode(b"{" + body[1:], type=Manifest)
 
 
+@cache
 def versions() -> dict[str, str]:
     """Return the versions of what made a shard."""
     found = {"python": platform.python_version()}

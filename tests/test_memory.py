@@ -95,11 +95,11 @@ def test_a_long_episode_with_a_camera_holds_less_than_300_mb(
 @pytest.mark.parametrize(
     ("height", "width", "steps", "episodes"),
     [
-        (64, 64, 10, 500),
+        (128, 128, 11, 500),
         pytest.param(128, 128, 100, 500, marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
     ],
 )
 def test_memory_is_flat_over_many_episodes(tmp_path: Path, height: int, width: int, steps: int, episodes: int) -> None:
     bare, recording, early, _ = measure(tmp_path, height, width, steps, episodes)
-    assert recording - early < 60
+    assert recording - early < 60  # the ring, 64 MiB, has been filled once by then
     assert recording - bare < 300

@@ -347,7 +347,7 @@ class TestFiles:
             with h5py.File(shard / "data.h5") as file:
                 assert (file["observation/joints"][6:] == rows["joints"]).all()
                 assert file["observation/note"].asstr()[8] == "éé"
-                assert file["lengths/observation/points"][:6].tolist() == [0, 1, 2, 3, 0, 1]
+                assert file["%lengths/observation/points"][:6].tolist() == [0, 1, 2, 3, 0, 1]
                 assert file["action"].shape == (10,) and file["terminated"][:].sum() == 2
             with h5py.File(shard / "episodes.h5") as file:
                 assert file["transitions"][:].tolist() == [5, 5]
