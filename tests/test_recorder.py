@@ -215,31 +215,30 @@ class TestEndsAndBoundaries:
             from environments import CountingEnv
             from recorder import Recorder
             env = Recorder(CountingEnv(50), sys.argv[1], verbose=False)
-            stop = []
+            armed, over, caught = False, False, 0
+            def interrupted(*_):
+                if armed:
+                    raise KeyboardInterrupt
             def shoot():
-                while not stop:
+                while not over:
                     time.sleep(random.uniform(0, 0.008))
                     os.kill(os.getpid(), signal.SIGINT)
-            caught = 0
+            signal.signal(signal.SIGINT, interrupted)
             gun = threading.Thread(target=shoot)
-            signal.signal(signal.SIGINT, signal.default_int_handler)
             gun.start()
             while caught < 1000:
                 try:
+                    armed = True
                     env.reset()
-                    while caught < 1000:
+                    while True:
                         _, _, terminated, _, _ = env.step(1)
                         if terminated:
                             env.reset()
                 except KeyboardInterrupt:
+                    armed = False
                     caught += 1
-            while True:
-                try:
-                    stop.append(1)
-                    gun.join()
-                    break
-                except KeyboardInterrupt:
-                    pass
+            over = True
+            gun.join()
             env.close()
             """,
             str(tmp_path),
