@@ -8,6 +8,7 @@ It needs pytest. The class attributes of `StorageContract` say what a storage pr
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -881,6 +882,7 @@ def _through_json(storage: Storage) -> dict[str, Any]:
 
 def in_child(work: Callable[[], None]) -> None:
     """Do work in a forked child, and fail if it fails or hangs there."""
+    gc.collect()  # encoders that other tests dropped: an AV1 encoder that a forked child frees hangs there
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of threads
         child = os.fork()
