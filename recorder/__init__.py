@@ -4,7 +4,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recorder.committing import CommitOptions
     from recorder.episode import Episode, Step
     from recorder.errors import (
         ClosedError,
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
         WriteError,
     )
     from recorder.leaf import Leaf
-    from recorder.metadata import annotate
+    from recorder.metadata.annotation import annotate
     from recorder.recording import Recording
-    from recorder.routing import layout
+    from recorder.routing.layouts import layout
     from recorder.schema import StepSpace
     from recorder.storages.base import Storage
     from recorder.storages.dict import DictStorage
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
     from recorder.storages.video import VideoStorage
     from recorder.storages.zarr import ZarrStorage
     from recorder.wrapper import Recorder, find, plan
-    from recorder.writing import RecordingWriter
+    from recorder.writing.committing import CommitOptions
+    from recorder.writing.writer import RecordingWriter
 
 __version__ = "0.1.0.dev0"
 
@@ -73,22 +73,22 @@ __all__ = [
 
 # Gymnasium, PyAV and h5py take a second to import: too long for a reader of one zarr array, or `recorder --help`.
 _HOMES = {
-    "CommitOptions": "committing",
+    "CommitOptions": "writing.committing",
     "DictStorage": "storages.dict",
     "Episode": "episode",
     "HDF5Storage": "storages.hdf5",
     "Leaf": "leaf",
     "Recorder": "wrapper",
     "Recording": "recording",
-    "RecordingWriter": "writing",
+    "RecordingWriter": "writing.writer",
     "Step": "episode",
     "StepSpace": "schema",
     "Storage": "storages.base",
     "VideoStorage": "storages.video",
     "ZarrStorage": "storages.zarr",
-    "annotate": "metadata",
+    "annotate": "metadata.annotation",
     "find": "wrapper",
-    "layout": "routing",
+    "layout": "routing.layouts",
     "plan": "wrapper",
 }
 

@@ -15,7 +15,7 @@ from recorder.errors import EpisodeError
 from recorder.infos import nest
 from recorder.leaf import JSON
 from recorder.schema import ROW, Schema
-from recorder.structure import Node
+from recorder.spaces.structure import Node
 
 BLOCK = 64
 """Rows that are read at once when an episode is gone through step by step."""

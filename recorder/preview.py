@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from recorder.columns import Array
 from recorder.episode import Episode
 from recorder.errors import EpisodeError
-from recorder.kinds import PICTURES
 from recorder.leaf import Leaf
-from recorder.vocabulary import FORMATS, LAYOUTS
+from recorder.metadata.kinds import PICTURES
+from recorder.metadata.vocabulary import FORMATS, LAYOUTS
 
 Picture = NDArray[np.uint8]
 """An RGB picture, (H, W, 3)."""

@@ -17,12 +17,12 @@ import numpy as np
 from gymnasium.spaces import Space
 
 from recorder.columns import Array
-from recorder.env_spec import spec_from_json
 from recorder.episode import Episode
 from recorder.errors import FormatError, RecorderError
 from recorder.leaf import JSON, Leaf, text_array
 from recorder.schema import ROW, Schema, compare, read_schema
 from recorder.shard import NAME, Manifest, Shard
+from recorder.spaces.env_spec import spec_from_json
 from recorder.storages.base import Reader
 
 OPEN_READERS = 32

@@ -17,11 +17,11 @@ from recorder.errors import FormatError, MismatchError, NotARecordingError, Spac
 from recorder.files import sync, write_file
 from recorder.leaf import JSON, Leaf, leaf_from_json, leaf_to_json
 from recorder.shard import FORMAT
-from recorder.space import space_from_json, space_to_json
-from recorder.space_differences import differences
+from recorder.spaces.differences import differences
+from recorder.spaces.space_json import space_from_json, space_to_json
+from recorder.spaces.structure import ArrayNode, Excluded, Node, keep_all, prune, structure
 from recorder.storages.base import Storage, storage_from_json
 from recorder.storages.dict import DictStorage
-from recorder.structure import ArrayNode, Excluded, Node, keep_all, prune, structure
 
 NOTE = "recording.json"
 NOTE_BYTES = 64 << 20

@@ -14,8 +14,8 @@ from recorder.files import check_sum, files_below, inside
 from recorder.leaf import JSON, Leaf
 from recorder.schema import Schema, read_schema
 from recorder.shard import MANIFEST, NAME, Shard
-from recorder.staging import staged
 from recorder.storages.base import Counts, Reader
+from recorder.writing.staging import staged
 
 BLOCK = 256
 """Rows that are decoded at once."""

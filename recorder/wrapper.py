@@ -16,21 +16,20 @@ from gymnasium.spaces import Space
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import Autoreset
 
-from recorder import routing
-from recorder.committing import CommitOptions
-from recorder.env_spec import spec_to_json
 from recorder.episode import Episode
 from recorder.errors import ClosedError, EpisodeError, RowError
 from recorder.leaf import JSON, Leaf
-from recorder.opening import end_for, plain_json
-from recorder.planning import Plan
-from recorder.routing import render_fps
-from recorder.rows import Put, refused
+from recorder.routing import layouts
+from recorder.routing.planning import Plan
 from recorder.schema import StepSpace
 from recorder.shard import Origin
+from recorder.spaces.env_spec import spec_to_json
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
-from recorder.writing import Existing, RecordingWriter
+from recorder.writing.committing import CommitOptions
+from recorder.writing.opening import end_for, plain_json
+from recorder.writing.rows import Put, refused
+from recorder.writing.writer import Existing, RecordingWriter
 
 ObsType = TypeVar("ObsType")
 ActType = TypeVar("ActType")
@@ -112,7 +111,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             options=CommitOptions(flush_every, fsync, trash),
             origin=Origin(
                 None if spec is None else spec_to_json(spec),
-                render_fps(env),
+                layouts.render_fps(env),
                 plain_json(about or {}, "about"),
             ),
         )
@@ -442,12 +441,13 @@ def find(env: gym.Env[Any, Any]) -> Recorder[Any, Any]:
 def plan(env: Any, **options: Any) -> Plan:
     """Return what a recording of `env` keeps how, and why: print it, or read its `rows`.
 
-    For an environment with a Recorder it is the plan of that Recorder; see `recorder.routing.plan` for the options.
+    For an environment with a Recorder it is the plan of that Recorder; the options are those of
+    `recorder.routing.layouts.plan`.
     """
     level = next((level for level in levels(env) if isinstance(level, Recorder)), None)
     if level is None:
-        return routing.plan(env, **options)
-    return routing.plan(level.env, leaves=level.leaves, storage=level.storage, **options)
+        return layouts.plan(env, **options)
+    return layouts.plan(level.env, leaves=level.leaves, storage=level.storage, **options)
 
 
 def summary(writer: RecordingWriter, ignored: int) -> str:

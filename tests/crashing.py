@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import numpy as np
 from environments import CountingEnv
 
-from recorder import DictStorage, Recorder, RecorderError, Recording, VideoStorage, ZarrStorage, recovery
-from recorder.recovery import recover
+from recorder import DictStorage, Recorder, RecorderError, Recording, VideoStorage, ZarrStorage
+from recorder.writing import recovery
+from recorder.writing.recovery import recover
 
 recovery.UNBORN_SECONDS = 0.0
 STORAGE = DictStorage({"render": VideoStorage("h264rgb"), "observation": ZarrStorage()})

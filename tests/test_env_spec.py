@@ -32,10 +32,10 @@ from hypothesis.extra import numpy as numpy_st
 from minigrid.core.mission import MissionSpace
 from spaces import DRAWABLE, facts
 
-from recorder.argument_json import argument_from_json, argument_to_json, not_rebuildable
-from recorder.env_spec import not_rebuildable as places
-from recorder.env_spec import spec_from_json, spec_to_json
 from recorder.errors import FormatError, SpaceError
+from recorder.spaces.argument_json import argument_from_json, argument_to_json, not_rebuildable
+from recorder.spaces.env_spec import not_rebuildable as places
+from recorder.spaces.env_spec import spec_from_json, spec_to_json
 
 with warnings.catch_warnings():  # SWIG warns when Box2D is imported: as an error that is a segmentation fault
     warnings.simplefilter("ignore")

@@ -17,20 +17,20 @@ import pytest
 FLOORS = (
     # From the ground up. A module imports from the floors below its own, and from its own but for cycles.
     "errors",
-    "array_json columns files infos kinds leaf metadata webp webp_codec",
-    "argument_json env_spec space space_* structure vocabulary",
-    "rows storages.base",
+    "columns files infos leaf metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec",
+    "metadata.vocabulary spaces spaces.*",
+    "storages.base writing.rows",
     "storages.table storages.table_*",  # what the table storages share
     "storages.hdf5 storages.image_files storages.npz storages.parquet storages.video storages.video_*",
     "storages.zarr storages.zarr_*",
     "storages.dict",
     "storages",  # the storages by name
-    "episodes schema shard staging",
-    "committing opening pipeline planning routing rules trial",
-    "episode recording recovery writing",
-    "preview replay_buffer replaying statistics vector verify windows wrapper",
+    "episodes schema shard writing.staging",
+    "episode routing routing.* writing writing.*",
+    "recording",
+    "preview replay replay.* replay_buffer replay_buffer.* statistics vector vector.* verify wrapper",
     "testing torch view view.*",
-    "collect convert convert.* edit",
+    "collect convert convert.* edit edit.*",
     "cli cli.*",
     "__init__ __main__",  # the public names, and `python -m recorder`
 )
@@ -38,21 +38,21 @@ FLOORS = (
 OWNERS = {
     # What is large, slow to import or optional is imported by these modules and no others.
     "av": "preview storages.video storages.video_*",
-    "h5py": "convert.* pipeline storages.hdf5",
+    "h5py": "convert.* storages.hdf5 writing.pipeline",
     "imagecodecs": "preview storages.image_files storages.zarr_* webp webp_codec",
-    "matplotlib": "cli.* statistics",
-    "numcodecs": "convert.* replay_buffer storages.zarr_*",
+    "matplotlib": "cli.* replay.* statistics",
+    "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
     "pyarrow": "convert.* storages.parquet",
     "ray": "collect",
     "starlette": "view view.*",
     "torch": "torch",
-    "tqdm": "cli cli.* collect convert.* replay_buffer",
+    "tqdm": "cli cli.* collect convert.* replay.* replay_buffer.*",
     "typer": "cli cli.*",
     "uvicorn": "view view.*",
-    "zarr": "convert.* replay_buffer storages.zarr storages.zarr_* webp_codec",
+    "zarr": "convert.* replay_buffer.* storages.zarr storages.zarr_* webp_codec",
 }
 
-STEPPERS = "cli cli.* collect replaying vector wrapper"
+STEPPERS = "cli cli.* collect replay.* vector vector.* wrapper"
 """The modules that may call `step` of an environment."""
 
 ROOT = Path(__file__).resolve().parent.parent / "recorder"

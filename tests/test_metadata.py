@@ -29,10 +29,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from recorder.errors import MetadataError
-from recorder.kinds import KINDS, few_values, infer, natural
 from recorder.leaf import Leaf
-from recorder.metadata import annotate, dropped, find, metadata_of, walk
-from recorder.vocabulary import (
+from recorder.metadata.annotation import annotate, dropped, find, metadata_of, walk
+from recorder.metadata.kinds import KINDS, few_values, infer, natural
+from recorder.metadata.vocabulary import (
     action_metadata,
     check_metadata,
     depth_metadata,

@@ -15,15 +15,15 @@ from gymnasium.wrappers import GrayscaleObservation
 from recorder.columns import Ragged
 from recorder.errors import LayoutError, MetadataError, RowError
 from recorder.leaf import Leaf
-from recorder.metadata import annotate
-from recorder.planning import Plan, PlanRow
-from recorder.routing import layout, leaves_of, plan
+from recorder.metadata.annotation import annotate
+from recorder.routing.layouts import layout, leaves_of, plan
+from recorder.routing.planning import Plan, PlanRow
+from recorder.routing.trial import picture_axis, synthetic_rows, trial
 from recorder.schema import StepSpace
 from recorder.storages.dict import DictStorage
 from recorder.storages.hdf5 import HDF5Storage
 from recorder.storages.video import VideoStorage
 from recorder.storages.zarr import ZarrStorage
-from recorder.trial import picture_axis, synthetic_rows, trial
 from tests.spaces import SPACES
 
 

@@ -15,7 +15,7 @@ from gymnasium.utils.env_checker import data_equivalence
 
 import recorder
 from recorder import Episode, Recorder, Recording, Step, VideoStorage, ZarrStorage, layout
-from recorder.kinds import few_values
+from recorder.metadata.kinds import few_values
 
 # Box2D's SWIG types: raised as an error inside its import, this warning ends in a segmentation fault.
 pytestmark = pytest.mark.filterwarnings("ignore:builtin type .* has no __module__:DeprecationWarning")

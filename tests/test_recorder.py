@@ -19,7 +19,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import Autoreset, TimeLimit
 
 from recorder import Recorder, Recording
-from recorder.recovery import recover
+from recorder.writing.recovery import recover
 
 
 def quiet(env: gym.Env[Any, Any], path: Path, **options: Any) -> Recorder[Any, Any]:

@@ -13,9 +13,9 @@ from gymnasium.wrappers import FrameStackObservation, GrayscaleObservation
 
 from recorder.errors import LayoutError
 from recorder.leaf import Leaf
-from recorder.metadata import annotate
-from recorder.routing import extend, layout, leaves_of, settle
-from recorder.rules import describe
+from recorder.metadata.annotation import annotate
+from recorder.routing.layouts import extend, layout, leaves_of, settle
+from recorder.routing.rules import describe
 from recorder.schema import StepSpace
 from recorder.storages import video_codecs
 from recorder.storages.base import storage_from_json

@@ -19,9 +19,9 @@ from test_structure import _short_texts, same, samples
 from recorder.columns import Rows, ragged
 from recorder.errors import RowError
 from recorder.leaf import TEXT, Leaf, text_array
-from recorder.rows import Put, Slots, compile_put, refused
-from recorder.structure import Node, structure
+from recorder.spaces.structure import Node, structure
 from recorder.testing import as_read
+from recorder.writing.rows import Put, Slots, compile_put, refused
 
 SLOTS = 4
 

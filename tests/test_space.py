@@ -16,8 +16,8 @@ from minigrid.core.mission import MissionSpace
 from spaces import DRAWABLE, SPACES, annotated, facts, nested_spaces
 
 from recorder.errors import FormatError, MetadataError, SpaceError
-from recorder.space import differences, plain_space, space_from_json, space_to_json
-from recorder.space_data import MOST_ELEMENTS
+from recorder.spaces.space_data import MOST_ELEMENTS
+from recorder.spaces.space_json import differences, plain_space, space_from_json, space_to_json
 
 
 def strict(data):

@@ -16,7 +16,7 @@ from spaces import CONTAINERS, SPACES, nested_spaces
 from recorder.columns import Rows, ragged
 from recorder.errors import RowError, SpaceError
 from recorder.leaf import RESERVED_NAMES, TEXT, Leaf, text_array
-from recorder.structure import Node, prune, structure
+from recorder.spaces.structure import Node, prune, structure
 from recorder.testing import as_read
 
 SAMPLES = 4

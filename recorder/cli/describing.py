@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.array_json import number_to_json
 from recorder.cli.printing import cell
 from recorder.columns import Array
-from recorder.env_spec import not_rebuildable
 from recorder.episode import Episode
 from recorder.errors import EpisodeError
 from recorder.leaf import JSON, Leaf
 from recorder.recording import Recording
-from recorder.rules import describe
+from recorder.routing.rules import describe
+from recorder.spaces.array_json import number_to_json
+from recorder.spaces.env_spec import not_rebuildable
 from recorder.storages.dict import DictStorage
 
 SHOWN = 32

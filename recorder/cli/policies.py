@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 from recorder.errors import RecorderError
-from recorder.metadata import did_you_mean
+from recorder.metadata.annotation import did_you_mean
 
 Policy = Callable[[Any, dict[str, Any]], Any]
 """Returns the action for an observation and its info."""

@@ -19,11 +19,11 @@ from recorder.cli.describing import counts, spread
 from recorder.cli.policies import Policy, load_policy
 from recorder.errors import NotARecordingError, RecorderError
 from recorder.leaf import JSON
-from recorder.planning import Plan
 from recorder.recording import Recording
-from recorder.routing import plan
+from recorder.routing.layouts import plan
+from recorder.routing.planning import Plan
 from recorder.wrapper import Recorder
-from recorder.writing import Existing
+from recorder.writing.writer import Existing
 
 REFRESH = 0.2
 """Seconds between two looks of the progress bar at a running episode."""

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from recorder.array_json import number_to_json
 from recorder.columns import Array, Column
 from recorder.leaf import JSON
+from recorder.spaces.array_json import number_to_json
 
 BLOCK_BYTES, BLOCK_ROWS = 16 << 20, 4096
 """Rows that are read at once: no more than either."""

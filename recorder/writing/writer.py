@@ -18,13 +18,20 @@ import numpy as np
 from gymnasium.spaces import Box, Space
 
 from recorder.columns import Column
-from recorder.committing import CommitOptions, Committer, Tally
 from recorder.episode import Episode
 from recorder.episodes import EpisodeNote
 from recorder.errors import ClosedError, EpisodeError, ExistsError, RowError
 from recorder.infos import snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
-from recorder.opening import (
+from recorder.routing.layouts import extend, layout, settle
+from recorder.routing.rules import check_infos
+from recorder.schema import FLAGS, ROW, Schema, StepSpace, compare, create, declare, read_schema
+from recorder.shard import Origin
+from recorder.spaces.structure import Node, NoNode
+from recorder.storages.base import Storage
+from recorder.storages.dict import DictStorage
+from recorder.writing.committing import CommitOptions, Committer, Tally
+from recorder.writing.opening import (
     annotated,
     check_excluded,
     check_writable,
@@ -34,17 +41,10 @@ from recorder.opening import (
     plain_json,
     replace_recording,
 )
-from recorder.pipeline import FORKED, Pipeline, Ring
-from recorder.recovery import Recovery, recover
-from recorder.routing import extend, layout, settle
-from recorder.rows import Put, compile_put, refused
-from recorder.rules import check_infos
-from recorder.schema import FLAGS, ROW, Schema, StepSpace, compare, create, declare, read_schema
-from recorder.shard import Origin
-from recorder.staging import Staging
-from recorder.storages.base import Storage
-from recorder.storages.dict import DictStorage
-from recorder.structure import Node, NoNode
+from recorder.writing.pipeline import FORKED, Pipeline, Ring
+from recorder.writing.recovery import Recovery, recover
+from recorder.writing.rows import Put, compile_put, refused
+from recorder.writing.staging import Staging
 
 Existing = Literal["append", "refuse", "replace"]
 

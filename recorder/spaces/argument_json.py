@@ -27,7 +27,9 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
-from recorder.array_json import (
+from recorder.errors import FormatError, MetadataError, RecorderError, SpaceError
+from recorder.leaf import JSON, join
+from recorder.spaces.array_json import (
     DTYPES,
     Numbers,
     Shape,
@@ -37,10 +39,8 @@ from recorder.array_json import (
     numbers_from_json,
     numbers_to_json,
 )
-from recorder.errors import FormatError, MetadataError, RecorderError, SpaceError
-from recorder.leaf import JSON, join
-from recorder.space import space_from_json, space_to_json
-from recorder.space_data import MOST_ELEMENTS
+from recorder.spaces.space_data import MOST_ELEMENTS
+from recorder.spaces.space_json import space_from_json, space_to_json
 
 _REPR = reprlib.Repr()
 _REPR.maxother = 500

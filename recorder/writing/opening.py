@@ -14,7 +14,7 @@ from gymnasium.spaces import Space
 from recorder.errors import ExistsError, LayoutError, NotARecordingError, WriteError
 from recorder.files import remove
 from recorder.leaf import JSON
-from recorder.metadata import annotate, did_you_mean
+from recorder.metadata.annotation import annotate, did_you_mean
 from recorder.schema import NOTE, Schema, StepSpace, read_schema
 
 OURS = (NOTE, "shards", "staging", "discarded", "cache")

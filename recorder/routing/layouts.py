@@ -16,16 +16,16 @@ from gymnasium.vector import VectorEnv
 
 from recorder.columns import Array
 from recorder.errors import LayoutError, RowError
-from recorder.kinds import few_values
 from recorder.leaf import Leaf
-from recorder.metadata import AnyEnv, AnySpace, Given, did_you_mean, dropped
-from recorder.opening import annotated
-from recorder.planning import Frames, Plan, joined_rows, make_plan
-from recorder.rules import Rules, Wish, default_wishes, describe, route, unable, with_rate
+from recorder.metadata.annotation import AnyEnv, AnySpace, Given, did_you_mean, dropped
+from recorder.metadata.kinds import few_values
+from recorder.routing.planning import Frames, Plan, joined_rows, make_plan
+from recorder.routing.rules import Rules, Wish, default_wishes, describe, route, unable, with_rate
 from recorder.schema import ROW, StepSpace, declare
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
 from recorder.storages.hdf5 import HDF5Storage
+from recorder.writing.opening import annotated
 
 Subject = AnyEnv | StepSpace | AnySpace | Sequence[Leaf]
 """What has leaves: an environment, what its steps bring, a space of single rows, or the leaves themselves."""

@@ -17,8 +17,8 @@ from recorder.files import remove, sync
 from recorder.leaf import Leaf
 from recorder.schema import Schema, read_schema
 from recorder.shard import EPISODES, NAME, Origin, Shard, manifest_of, pack, seal, shard_name
-from recorder.staging import ORIGIN, ROWS, SHARD, Staging, Standing, staged
 from recorder.storages.base import Segment, Writer
+from recorder.writing.staging import ORIGIN, ROWS, SHARD, Staging, Standing, staged
 
 UNBORN_SECONDS = 60.0
 """A staging folder that was never given its name is removed when it is older than this."""

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from recorder.columns import ragged, split
 from recorder.errors import RowError, SpaceError
-from recorder.kinds import infer
 from recorder.leaf import TEXT, Leaf, Per, as_array, cast_exactly, encode_keys, join, text_array
-from recorder.metadata import metadata_of
-from recorder.space import plain_space
+from recorder.metadata.annotation import metadata_of
+from recorder.metadata.kinds import infer
+from recorder.spaces.space_json import plain_space
 
 Values = Iterator[Any]
 

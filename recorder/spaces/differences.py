@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from recorder.leaf import JSON, join
-from recorder.space_data import OtherData, SpaceData, parse_space
+from recorder.spaces.space_data import OtherData, SpaceData, parse_space
 
 
 def differences(ours: JSON, theirs: JSON, path: str = "") -> list[str]:
@@ -17,7 +17,7 @@ def differences(ours: JSON, theirs: JSON, path: str = "") -> list[str]:
     Names of classes and the order of keys make no difference.
 
     >>> from gymnasium import spaces
-    >>> from recorder.space import space_to_json
+    >>> from recorder.spaces.space_json import space_to_json
     >>> here, there = (space_to_json(spaces.Dict(a=spaces.Box(0, 1, shape))) for shape in [(3,), (2,)])
     >>> differences(here, there, "observation")
     ['observation/a: shape (3,) here, (2,) in the recording']

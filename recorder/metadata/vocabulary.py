@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 
 from recorder.errors import MetadataError
-from recorder.kinds import KINDS, PICTURES
 from recorder.leaf import JSON
-from recorder.metadata import AnySpace, did_you_mean, json_copy, metadata_of, walk
+from recorder.metadata.annotation import AnySpace, did_you_mean, json_copy, metadata_of, walk
+from recorder.metadata.kinds import KINDS, PICTURES
 
 FORMATS = {"rgb": 3, "bgr": 3, "rgba": 4, "bgra": 4, "gray": 1}
 """What the channels of a picture are, and how many."""

@@ -1,6 +1,6 @@
 """The `EnvSpec` of an environment as strict JSON, and back.
 
-The fields are those of Gymnasium's `EnvSpec` and `WrapperSpec`, the arguments as in `recorder.argument_json`.
+The fields are those of Gymnasium's `EnvSpec` and `WrapperSpec`, the arguments as in `recorder.spaces.argument_json`.
 Callables are kept by name, `{"callable": "module:name"}`, other objects by their `repr`, and neither can be
 rebuilt: a file is never a reason to import or to run anything. An entry point stays text, which Gymnasium
 imports when the user calls `gymnasium.make`.
@@ -15,11 +15,11 @@ import msgspec
 from gymnasium.envs.registration import EnvSpec, WrapperSpec
 from gymnasium.error import Error as GymnasiumError
 
-from recorder.argument_json import argument_from_json, argument_to_json, callable_name
-from recorder.argument_json import not_rebuildable as in_argument
-from recorder.array_json import Number, number_to_json
 from recorder.errors import FormatError, SpaceError
 from recorder.leaf import JSON
+from recorder.spaces.argument_json import argument_from_json, argument_to_json, callable_name
+from recorder.spaces.argument_json import not_rebuildable as in_argument
+from recorder.spaces.array_json import Number, number_to_json
 
 
 class CallableData(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

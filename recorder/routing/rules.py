@@ -8,9 +8,9 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from recorder.errors import LayoutError
-from recorder.kinds import KINDS, NATURAL_SIDE, natural
 from recorder.leaf import JSON_TEXT, Leaf
-from recorder.metadata import did_you_mean
+from recorder.metadata.annotation import did_you_mean
+from recorder.metadata.kinds import KINDS, NATURAL_SIDE, natural
 from recorder.storages.base import Storage
 from recorder.storages.video import FPS, VideoStorage
 from recorder.storages.zarr import ZarrStorage

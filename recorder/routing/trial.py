@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from recorder.columns import Array, Rows, ragged, take
 from recorder.files import files_below
-from recorder.kinds import PICTURE_SIDE
 from recorder.leaf import TEXT, Leaf, text_array
+from recorder.metadata.kinds import PICTURE_SIDE
 from recorder.storages.base import Run, Segment, Storage, Writer
 
 TRIAL_BYTES = 1 << 20

@@ -10,10 +10,10 @@ import numpy as np
 
 from recorder.columns import Array, Rows, ragged
 from recorder.leaf import JSON, Leaf, text_array
-from recorder.rules import ARRAY_BYTES, describe
+from recorder.routing.rules import ARRAY_BYTES, describe
+from recorder.routing.trial import synthetic_rows, trial
 from recorder.storages.dict import DictStorage
 from recorder.storages.video import VideoStorage
-from recorder.trial import synthetic_rows, trial
 
 RAW = 0.95
 """An array that shrinks to no less than this is said to be kept raw."""

@@ -21,8 +21,8 @@ from recorder.columns import Rows, ragged
 from recorder.errors import ClosedError, RecorderError, WriteError
 from recorder.infos import flatten, size, sparse_columns, unkept
 from recorder.leaf import Leaf, text_array
-from recorder.rows import Slots
 from recorder.storages.base import Run
+from recorder.writing.rows import Slots
 
 RING_BYTES = 64 << 20
 """Memory for rows that wait; also the bound for infos, text and ragged rows that wait beside the ring."""

@@ -17,7 +17,7 @@ import numpy as np
 from recorder.columns import Array
 from recorder.errors import RowError
 from recorder.leaf import TEXT, Leaf
-from recorder.structure import ArrayNode, DictNode, Node, NoNode, TextNode, TupleNode
+from recorder.spaces.structure import ArrayNode, DictNode, Node, NoNode, TextNode, TupleNode
 
 Slots = Array | list[Any]
 """Where the rows of a leaf go: an array `(rows, *shape)`, or a list for text and ragged rows."""

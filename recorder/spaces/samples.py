@@ -13,8 +13,8 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from recorder.array_json import dtype_to_json
 from recorder.errors import SpaceError
+from recorder.spaces.array_json import dtype_to_json
 
 TEXT_LENGTH = 2**16
 """The longest text of a space that has texts as samples."""

@@ -18,8 +18,8 @@ from recorder.episodes import EpisodeNote, encode_episodes
 from recorder.files import files_below, remove, sync, write_file
 from recorder.leaf import Leaf
 from recorder.shard import EPISODES, Origin, manifest_of, pack, seal, shard_name
-from recorder.staging import ORIGIN, ROWS, SHARD, Staging
 from recorder.storages.base import Run, Segment, Storage
+from recorder.writing.staging import ORIGIN, ROWS, SHARD, Staging
 
 GROUP_BYTES = 64 << 20
 GROUP_EPISODES = 4096

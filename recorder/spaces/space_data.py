@@ -12,9 +12,9 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from recorder.array_json import Integer, Length, Numbers, Shape, dtype_from_json, numbers_from_json
 from recorder.errors import FormatError
 from recorder.leaf import JSON, encode_keys
+from recorder.spaces.array_json import Integer, Length, Numbers, Shape, dtype_from_json, numbers_from_json
 
 DEEPEST = 64
 """A space nests no deeper than this."""

@@ -1,12 +1,12 @@
 """Gymnasium spaces as strict JSON, and back.
 
 A space is an object with its `type`, the name of one of Gymnasium's spaces, and the fields of the class
-`<type>Data` in `recorder.space_data`; a field that has its default is left out:
+`<type>Data` in `recorder.spaces.space_data`; a field that has its default is left out:
 
     {"type": "Box", "shape": [480, 640, 3], "dtype": "uint8", "low": 0, "high": 255, "metadata": {"fps": 30}}
     {"type": "Dict", "spaces": {"position": {...}, "task": {...}}}
 
-Numbers and arrays are those of `recorder.array_json`: `"inf"` and integers beyond 2**53 are strings. In an
+Numbers and arrays are those of `recorder.spaces.array_json`: `"inf"` and integers beyond 2**53 are strings. In an
 integer Box an infinite bound is none: Gymnasium keeps the dtype's own limit there. The keys of a Dict have
 the order of the file. `metadata` is what the attribute `space.metadata` held, with lists for its tuples.
 
@@ -26,14 +26,14 @@ import numpy as np
 from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
-from recorder import space_data
-from recorder.array_json import Numbers, dtype_to_json, integer_to_json, numbers_to_json
 from recorder.errors import FormatError, SpaceError
 from recorder.leaf import JSON, encode_keys, join
-from recorder.metadata import metadata_of
-from recorder.space_data import AnySpaceData, build_space, parse_space, too_large
-from recorder.space_differences import differences as differences
-from recorder.space_samples import draw, plain_like
+from recorder.metadata.annotation import metadata_of
+from recorder.spaces import space_data
+from recorder.spaces.array_json import Numbers, dtype_to_json, integer_to_json, numbers_to_json
+from recorder.spaces.differences import differences as differences
+from recorder.spaces.samples import draw, plain_like
+from recorder.spaces.space_data import AnySpaceData, build_space, parse_space, too_large
 
 
 def space_to_json(space: Space[Any], path: str = "") -> dict[str, JSON]:

@@ -1,0 +1,1 @@
+"""Metadata of spaces: given, found, checked, and the kinds that follow from it."""

@@ -1,0 +1,1 @@
+"""Routing: which storage keeps which leaf, why, and at what cost."""

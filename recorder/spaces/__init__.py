@@ -1,0 +1,1 @@
+"""Spaces: as JSON, compared, and as the structure of what is recorded."""

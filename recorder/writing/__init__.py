@@ -1,0 +1,1 @@
+"""Writing: from rows of a running episode to shards on disk."""
