@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from recorder.storages.base import Storage
     from recorder.storages.dict import DictStorage
     from recorder.storages.hdf5 import HDF5Storage
+    from recorder.storages.npz import NpzStorage
     from recorder.storages.video import VideoStorage
     from recorder.storages.zarr import ZarrStorage
     from recorder.wrapper import Recorder, find, plan
@@ -53,6 +54,7 @@ __all__ = [
     "MismatchError",
     "MissingExtraError",
     "NotARecordingError",
+    "NpzStorage",
     "Recorder",
     "RecorderError",
     "Recording",
@@ -78,6 +80,7 @@ _HOMES = {
     "Episode": "episode",
     "HDF5Storage": "storages.hdf5",
     "Leaf": "leaf",
+    "NpzStorage": "storages.npz",
     "Recorder": "wrapper",
     "Recording": "recording",
     "RecordingWriter": "writing.writer",

@@ -188,7 +188,7 @@ class Reader(ABC):
 
 
 S = TypeVar("S", bound=type[Storage])
-BUILTIN = ("dict", "hdf5", "video", "zarr")
+BUILTIN = ("dict", "hdf5", "npz", "video", "zarr")
 """The ids of the storages of this package; each registers itself when its module is imported."""
 
 _registered: dict[str, type[Storage]] = {}
