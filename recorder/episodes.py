@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 
 from recorder.columns import Array
 from recorder.errors import DamagedError, FormatError
+from recorder.files import sealed, unsealed
 from recorder.leaf import JSON, text_array
 from recorder.storages.base import Counts
 from recorder.storages.hdf5 import HDF5File, hdf5_image
@@ -31,6 +33,14 @@ END_REASONS = (
 """Why an episode ended."""
 
 _WORD = (1 << 64) - 1
+
+
+class Start(NamedTuple):
+    """What is needed to begin the same episode again."""
+
+    seed: int | None
+    options: Mapping[str, JSON] | None
+    generator: Mapping[str, Any] | None
 
 
 @dataclass(slots=True)
@@ -106,6 +116,27 @@ def _words(generator: Mapping[str, Any] | None) -> list[int]:
     return [*words, generator["has_uint32"], generator["uinteger"]]
 
 
+def encode_notes(notes: Sequence[EpisodeNote]) -> bytes:
+    """Return the bytes of the file in staging that says which episodes are running."""
+    return sealed(json.dumps({"episodes": list(map(asdict, notes))}, allow_nan=False, default=_plain).encode())
+
+
+def decode_notes(path: Path, data: bytes) -> list[EpisodeNote]:
+    """Return the episodes of which `encode_notes` made `data`.
+
+    Raises:
+        DamagedError: the data have changed since they were written.
+        FormatError: they are not of that form.
+    """
+    try:
+        said = json.loads(unsealed(path, data))
+        return [msgspec.convert(note, EpisodeNote) for note in said["episodes"]]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{path} is not what the format says: {error}") from error
+
+
 class EpisodeTable:
     """The episodes of one shard, as columns that are read at their first use."""
 
@@ -113,12 +144,6 @@ class EpisodeTable:
         self._path = path
         self._episodes = episodes
         self._columns: dict[str, Array | None] = {}
-
-    @staticmethod
-    def length(path: Path) -> int:
-        """Return how many episodes the table in a file has."""
-        with closing(HDF5File(path)) as file:
-            return len(file["id"])
 
     def __len__(self) -> int:
         return self._episodes

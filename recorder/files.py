@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -15,6 +16,10 @@ from recorder.errors import DamagedError, FormatError
 
 PIECE = 4 << 20
 """Bytes that are summed at once: a checksum holds the interpreter, 29 ms for 64 MB."""
+
+SUM_HEAD = b'{"sum":"'
+SUM_DIGITS = 16
+"""How every JSON file begins that has the sum of itself, and how long the sum is that follows."""
 
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EACCES}
 
@@ -102,19 +107,76 @@ def inside(folder: Path, relative: str) -> Path:
     """Return the path of a file named in a file, which must lie below `folder`.
 
     Raises:
-        FormatError: the name leaves the folder.
+        FormatError: the name leaves the folder, or a folder on the way is a link.
     """
     pure = PurePosixPath(relative)
     if pure.is_absolute() or ".." in pure.parts or "\\" in relative or "\0" in relative or not pure.parts:
         raise FormatError(f"{folder}: the file name {relative!r} leaves the folder")
+    for parent in list(pure.parents)[:-1]:
+        if (folder / parent).is_symlink():
+            raise FormatError(f"{folder / parent} is a link, which a recording does not have")
     return folder / pure
 
 
+def plain_size(path: Path) -> int:
+    """Return the bytes of a file.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        FormatError: it is a pipe, a device, a folder or a link, which a recording does not have: reading it may hang,
+            or lead elsewhere.
+    """
+    found = path.lstat()
+    if not stat.S_ISREG(found.st_mode):
+        raise FormatError(f"{path} is no plain file, but a {_kind(found.st_mode)}; a recording has only plain files")
+    return found.st_size
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFLNK: "link", stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+    return kinds.get(stat.S_IFMT(mode), "device")
+
+
+def read_small(path: Path, most: int) -> bytes:
+    """Return the bytes of a plain file that has at most so many.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        FormatError: it has more, or is no plain file.
+    """
+    if (size := plain_size(path)) > most:
+        raise FormatError(f"{path} has {size:,} bytes; more than {most:,} are refused")
+    with path.open("rb") as file:
+        return file.read(most)
+
+
+def sealed(body: bytes) -> bytes:
+    """Return a JSON object with the sum of itself as its first item: that of everything from the comma on."""
+    rest = b"," + body[1:]
+    return SUM_HEAD + f'{checksum_of(rest)}"'.encode() + rest
+
+
+def unsealed(path: Path, data: bytes) -> bytes:
+    """Return the JSON object of which `sealed` made `data`.
+
+    Raises:
+        FormatError: it does not begin with a sum.
+        DamagedError: the sum is not that of the rest.
+    """
+    end = len(SUM_HEAD) + SUM_DIGITS
+    stated, quote, rest = data[len(SUM_HEAD) : end].decode("ascii", "replace"), data[end : end + 1], data[end + 1 :]
+    if not data.startswith(SUM_HEAD) or quote != b'"' or not rest.startswith(b","):
+        raise FormatError(f"{path} is not what the format says: it does not begin with the sum of itself")
+    if (found := checksum_of(rest)) != stated:
+        raise DamagedError(f"{path} has changed since it was written: its sum is {found}, not {stated}")
+    return b"{" + rest[1:]
+
+
 def check_size(path: Path, size: int) -> None:
-    """Raise `DamagedError` unless the file is there and has `size` bytes."""
+    """Raise `DamagedError` unless the file is there and has `size` bytes, `FormatError` unless it is a plain file."""
     try:
-        found = path.stat().st_size
-    except FileNotFoundError:
+        found = plain_size(path)
+    except (FileNotFoundError, NotADirectoryError):
         raise DamagedError(f"{path} is missing; it had {size} bytes when it was written") from None
     if found != size:
         raise DamagedError(f"{path} has {found} bytes, {size} were written")

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from gymnasium.spaces import Space
 
 from recorder.errors import FormatError, MismatchError, NotARecordingError, SpaceError
-from recorder.files import sync, write_file
+from recorder.files import read_small, sync, write_file
 from recorder.leaf import JSON, Leaf, leaf_from_json, leaf_to_json
 from recorder.shard import FORMAT
 from recorder.spaces.differences import differences
@@ -134,16 +134,14 @@ def read_schema(path: Path) -> Schema:
     """
     file = path / NOTE
     try:
-        if file.stat().st_size > NOTE_BYTES:
-            raise FormatError(f"{file} has {file.stat().st_size} bytes; more than {NOTE_BYTES} are refused")
-        data = file.read_bytes()
+        data = read_small(file, NOTE_BYTES)
     except (FileNotFoundError, NotADirectoryError):
         raise NotARecordingError(f"{path} is no recording: it has no {NOTE}") from None
     try:
         number = msgspec.json.decode(data, type=_FormatOnly).format
         if number <= FORMAT:
             return _schema(msgspec.json.decode(data, type=RecordingNote))
-    except (msgspec.MsgspecError, FormatError, SpaceError) as error:
+    except (msgspec.MsgspecError, FormatError, SpaceError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"{file} is not what the format says: {error}") from error
     raise FormatError(f"{file} is of format {number}, this version reads up to {FORMAT}; install a newer one")
 

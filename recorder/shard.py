@@ -17,7 +17,17 @@ import msgspec
 
 from recorder.episodes import EpisodeNote, EpisodeTable, encode_episodes
 from recorder.errors import DamagedError, FormatError, WriteError
-from recorder.files import check_size, check_sum, checksum, checksum_of, files_below, inside, sync_tree
+from recorder.files import (
+    check_size,
+    check_sum,
+    checksum,
+    files_below,
+    inside,
+    read_small,
+    sealed,
+    sync_tree,
+    unsealed,
+)
 from recorder.leaf import Leaf, leaf_from_json, leaf_to_json
 from recorder.storages.base import Counts, Reader, Segment, Storage, Writer
 
@@ -28,10 +38,6 @@ MANIFEST, EPISODES = "shard.json", "episodes.h5"
 NAME = re.compile(r"\d{8}T\d{6}\.\d{3}Z-[0-9a-f]{12}-\d{6,}")
 CHECKED = {".h5", ".parquet", ".npz"}
 """Files that are summed before anything opens them: libraries crash on, or believe, what a damaged one says."""
-
-SUM_HEAD = b'{"sum":"'
-SUM_DIGITS = 16
-"""How every manifest begins, and how long the sum is that follows."""
 
 MANIFEST_BYTES = 256 << 20
 """A larger manifest is refused before it is read."""
@@ -130,19 +136,12 @@ def manifest_of(notes: Sequence[EpisodeNote], found: Sequence[Leaf], writer: str
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the bytes of `shard.json`: the manifest, and first of all the sum of everything after that."""
-    body = b"," + msgspec.json.encode(manifest)[1:]
-    return SUM_HEAD + f'{checksum_of(body)}"'.encode() + body
+    return sealed(msgspec.json.encode(manifest))
 
 
 def decode_manifest(path: Path, data: bytes) -> Manifest:
     """Return the manifest of which `encode_manifest` made `data`."""
-    end = len(SUM_HEAD) + SUM_DIGITS
-    stated, quote, body = data[len(SUM_HEAD) : end].decode("ascii", "replace"), data[end : end + 1], data[end + 1 :]
-    if not data.startswith(SUM_HEAD) or quote != b'"' or not body.startswith(b","):
-        raise FormatError(f"{path} is not what the format says: it does not begin with the sum of itself")
-    if (found := checksum_of(body)) != stated:
-        raise DamagedError(f"{path} has changed since it was written: its sum is {found}, not {stated}")
-    return msgspec.json.decode(b"{" + body[1:], type=Manifest)
+    return msgspec.json.decode(unsealed(path, data), type=Manifest)
 
 
 @cache
@@ -163,7 +162,7 @@ class Shard:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.manifest = read_manifest(path)
-        self.episodes = EpisodeTable(self._checked(EPISODES), self.manifest.episodes)
+        self.episodes = EpisodeTable(self.file(EPISODES), self.manifest.episodes)
 
     @property
     def name(self) -> str:
@@ -175,12 +174,17 @@ class Shard:
         """The leaves that only this shard has."""
         return [leaf_from_json(leaf) for leaf in self.manifest.leaves]
 
-    def _checked(self, name: str) -> Path:
+    def file(self, name: str) -> Path:
+        """Return the path of a file of this shard, after it has been found as it was written.
+
+        Raises:
+            DamagedError: it is missing, or has another size or checksum.
+        """
         if name not in self.manifest.files:
             raise FormatError(f"{self.path / MANIFEST} does not list {name}")
-        size, crc = self.manifest.files[name]
-        check_sum(self.path / name, size, crc)
-        return self.path / name
+        path = inside(self.path, name)
+        check_sum(path, *self.manifest.files[name])
+        return path
 
     def reader(self, storage: Storage, leaves: Sequence[Leaf]) -> Reader:
         """Return a reader of all leaves, after the files have been found as they were written.
@@ -206,12 +210,10 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / MANIFEST
     try:
-        if path.stat().st_size > MANIFEST_BYTES:
-            raise FormatError(f"{path} has {path.stat().st_size} bytes; more than {MANIFEST_BYTES} are refused")
-        manifest = decode_manifest(path, path.read_bytes())
-    except FileNotFoundError:
+        manifest = decode_manifest(path, read_small(path, MANIFEST_BYTES))
+    except (FileNotFoundError, NotADirectoryError):
         raise DamagedError(f"{path} is missing") from None
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"{path} is not what the format says: {error}") from error
     if manifest.format > FORMAT:
         raise FormatError(

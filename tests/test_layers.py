@@ -25,10 +25,10 @@ FLOORS = (
     "storages.zarr storages.zarr_*",
     "storages.dict",
     "storages",  # the storages by name
-    "episodes schema shard writing.staging",
+    "discarded episodes schema shard writing.staging",
     "episode routing routing.* writing writing.*",
     "recording",
-    "preview replay replay.* replay_buffer replay_buffer.* statistics vector vector.* verify wrapper",
+    "preview replay replay.* replay_buffer replay_buffer.* statistics stepping vector vector.* verify wrapper",
     "testing torch view view.*",
     "collect convert convert.* edit edit.*",
     "cli cli.*",
@@ -52,7 +52,7 @@ OWNERS = {
     "zarr": "convert.* replay_buffer.* storages.zarr storages.zarr_* webp_codec",
 }
 
-STEPPERS = "cli cli.* collect replay.* vector vector.* wrapper"
+STEPPERS = "cli cli.* collect replay.* stepping vector vector.* wrapper"
 """The modules that may call `step` of an environment."""
 
 ROOT = Path(__file__).resolve().parent.parent / "recorder"

@@ -83,6 +83,10 @@ class Storage(ABC):
     def exact(self, leaf: Leaf) -> bool:
         """Return whether rows of `leaf` come back bit for bit."""
 
+    def delay(self, leaf: Leaf) -> int:
+        """Return how many of the newest rows of `leaf` a kill takes although a checkpoint has seen them."""
+        return 0
+
     @abstractmethod
     def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
         """Return a writer that stages below `directory`; nothing is on disk until it must be."""

@@ -409,7 +409,7 @@ class VideoWriter(Writer):
 
     def recover(self) -> None:
         """Take over the segments of a dead writer, with the frames of them that can be decoded."""
-        for folder in sorted(self._directory.glob("[0-9]*")):
+        for folder in sorted(folder for folder in self._directory.glob("[0-9]*") if folder.name.isdecimal()):
             self._segments[int(folder.name)] = {}
             for leaf in self._codings:
                 video = self._video(int(folder.name), leaf)

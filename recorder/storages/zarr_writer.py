@@ -164,9 +164,7 @@ class ZarrWriter(Writer):
     def recover(self) -> None:
         """Take over what a dead writer left: whole shard files, then what checkpoints add to them."""
         for folder in sorted(self._directory.glob("*")):
-            if folder.name.startswith("."):
-                remove(folder)
-            elif folder.name.isdecimal():
+            if folder.name.isdecimal():  # others are forgotten, and go with the whole staging folder
                 self._staged.add(int(folder.name))
         for segment in sorted(self._staged):
             for track in self._of(segment).values():

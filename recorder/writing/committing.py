@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,12 +13,13 @@ import msgspec
 import numpy as np
 
 from recorder.columns import Column, Rows
-from recorder.episodes import EpisodeNote, encode_episodes
-from recorder.files import files_below, remove, sync, write_file
+from recorder.discarded import QUOTA, trim
+from recorder.episodes import EpisodeNote, encode_notes
+from recorder.files import remove, sync, write_file
 from recorder.leaf import Leaf
-from recorder.shard import EPISODES, Origin, manifest_of, pack, seal, shard_name
+from recorder.shard import Origin, manifest_of, pack, seal, shard_name
 from recorder.storages.base import Run, Segment, Storage
-from recorder.writing.staging import ORIGIN, ROWS, SHARD, Staging
+from recorder.writing.staging import ORIGIN, ROWS, RUNNING, SHARD, Staging
 
 GROUP_BYTES = 64 << 20
 GROUP_EPISODES = 4096
@@ -38,7 +38,7 @@ class CommitOptions:
 
     flush_every: float = 10.0
     fsync: bool = True
-    trash: int = 1 << 30
+    trash: int = QUOTA
 
 
 class Finished(NamedTuple):
@@ -55,6 +55,7 @@ class Tally:
     episodes: int = 0
     steps: int = 0
     discarded: int = 0
+    trimmed: list[str] = field(default_factory=list)
     ends: dict[str, int] = field(default_factory=dict)
 
 
@@ -190,7 +191,7 @@ class Committer:
 
     def _write_note(self) -> None:
         """Note on disk which episodes are running, for recovery."""
-        write_file(self._staging.path / EPISODES, encode_episodes(list(self._running.values())))
+        write_file(self._staging.path / RUNNING, encode_notes(list(self._running.values())))
         self._noted = set(self._running)
 
     def commit(self) -> None:
@@ -228,7 +229,7 @@ class Committer:
         self._writer.forget([note.number for note in notes])
         if reason:
             self.tally.discarded += len(notes)
-            trim(self._recording / "discarded", self._options.trash)
+            self.tally.trimmed += trim(self._recording, self._options.trash)
             return
         self.tally.episodes += len(notes)
         self.tally.steps += sum(note.transitions for note in notes)
@@ -252,20 +253,10 @@ class Committer:
 
 
 def sums(reward: Rows, runs: Sequence[Run]) -> list[float]:
-    """Return the sum of the rewards of each run."""
+    """Return the sum of the rewards of each run.
+
+    Plain numbers do here: NumPy would give up the interpreter, and beside a busy loop it takes 5 ms to get it back.
+    """
     assert isinstance(reward, np.ndarray)
-    spans = np.array([(run.start + run.first, run.stop) for run in runs], np.int64).reshape(-1, 2)
-    totals = np.add.reduceat(np.append(reward, 0.0), spans.ravel())[::2]
-    totals[spans[:, 0] == spans[:, 1]] = 0.0
-    found: list[float] = totals.tolist()
-    return found
-
-
-def trim(folder: Path, quota: int) -> None:
-    """Remove the oldest shards that were put aside until the rest fits into the quota."""
-    total = 0
-    for shard in sorted(folder.iterdir(), reverse=True):
-        with suppress(FileNotFoundError):  # another writer trims, too
-            total += sum(path.stat().st_size for path in files_below(shard))
-            if total > quota:
-                remove(shard)
+    values = reward.tolist()
+    return [float(sum(values[run.start + run.first : run.stop])) for run in runs]

@@ -10,14 +10,18 @@ from enum import Enum
 from pathlib import Path
 from typing import Self
 
-from recorder.files import remove, sync
+from recorder.files import read_small, remove, sync
 
 HAS_LOCKS = os.name == "posix"
 """Whether the system has locks that end with their holder; elsewhere recovery has to be asked for by name."""
 
 LOCK, NOTE = "lock", "writer.json"
-ORIGIN, ROWS, SHARD = "origin.json", "rows", "shard"
-"""What is in a staging folder besides: where the episodes come from, what the storages stage, a shard being packed."""
+ORIGIN, RUNNING, ROWS, SHARD = "origin.json", "running.json", "rows", "shard"
+"""What is in a staging folder besides: where the episodes come from, which of them are running since the last
+checkpoint, what the storages stage, a shard being packed."""
+
+NOTE_BYTES = 64 << 20
+"""A larger note in staging is refused before it is read."""
 
 _open: weakref.WeakSet[Staging] = weakref.WeakSet()
 
@@ -55,13 +59,12 @@ class Staging:
         is left alone unless `foreign` says that it is dead: not every network file system passes locks on.
         """
         try:
-            descriptor = os.open(path / LOCK, os.O_RDWR)
+            descriptor = os.open(path / LOCK, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
         except FileNotFoundError:
             return Standing.GONE
-        if not foreign and host_of(path) not in ("", socket.gethostname()):
-            os.close(descriptor)
-            return Standing.FOREIGN
-        if not HAS_LOCKS and not foreign:
+        except OSError:
+            return Standing.DENIED
+        if not foreign and not (HAS_LOCKS and ran_here(path)):
             os.close(descriptor)
             return Standing.FOREIGN
         if not lock(descriptor):
@@ -95,7 +98,8 @@ class Standing(Enum):
     """Why the folder of a writer cannot be taken over."""
 
     ALIVE = "its writer is alive"
-    FOREIGN = "its writer ran on another host"
+    FOREIGN = "its writer ran on another host; `recorder recover --foreign` takes it over if it is dead"
+    DENIED = "its lock cannot be opened: it is another user's, or the folder is read-only"
     GONE = "it is gone, or was never whole"
 
 
@@ -111,19 +115,24 @@ def lock(descriptor: int) -> bool:
     return True
 
 
-def host_of(path: Path) -> str:
-    """Return the host of the writer of a staging folder, empty where the folder was being removed, its lock last."""
+def ran_here(path: Path) -> bool:
+    """Return whether the writer of a staging folder ran on this host, so that its lock tells whether it is alive.
+
+    One boot of one machine has one kernel, whatever name the host has in a container. Another boot of a host of this
+    name is over. A folder without a note was being removed, its lock last.
+    """
     try:
-        note = json.loads((path / NOTE).read_bytes())
-        return str(note["host"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return ""
+        note = json.loads(read_small(path / NOTE, NOTE_BYTES))
+        return bool(note["boot"] == boot_id() != "" or note["host"] == socket.gethostname())
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return True
 
 
 def staged(recording: Path) -> list[Path]:
     """Return the staging folders of a recording, those included that their writers never finished making."""
     folder = recording / "staging"
-    return sorted(item for item in folder.iterdir() if item.is_dir()) if folder.is_dir() else []
+    items = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [item for item in items if item.is_dir() and not item.is_symlink()]
 
 
 def _release_in_child() -> None:
