@@ -9,7 +9,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, SupportsFloat, TypeVar
+from typing import Any, Literal, SupportsFloat, TypeVar
 
 import gymnasium as gym
 from gymnasium.spaces import Space
@@ -17,6 +17,7 @@ from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers import Autoreset
 
 from recorder.episode import Episode
+from recorder.episodes import Start
 from recorder.errors import ClosedError, EpisodeError, RowError
 from recorder.leaf import JSON, Leaf
 from recorder.routing import layouts
@@ -24,11 +25,13 @@ from recorder.routing.planning import Plan
 from recorder.schema import StepSpace
 from recorder.shard import Origin
 from recorder.spaces.env_spec import spec_to_json
+from recorder.stepping import Hooks, Step, StepResult, compile_step
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
+from recorder.versions import environment_versions
 from recorder.writing.committing import CommitOptions
 from recorder.writing.opening import end_for, plain_json
-from recorder.writing.rows import Put, refused
+from recorder.writing.rows import refused
 from recorder.writing.writer import Existing, RecordingWriter
 
 ObsType = TypeVar("ObsType")
@@ -113,6 +116,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
                 None if spec is None else spec_to_json(spec),
                 layouts.render_fps(env),
                 plain_json(about or {}, "about"),
+                environment_versions(env),
             ),
         )
         self._extra: dict[str, Any] | None = None
@@ -123,12 +127,12 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._autoreset = any(isinstance(level, Autoreset) for level in levels(env))
         self._verbose = verbose
         self._base = env.unwrapped
-        self._active = False
-        self._attempted = -1
         self._ignored = 0
         self._began = 0.0
+        self._broken_at = -1
+        self._step: Step = Recorder._step_outside  # or the step that records, while an episode runs
+        self._recorded_step: Step | None = None
         self._ring = self._writer.ring
-        self._puts: tuple[Put, Put] | None = None
         # The thread keeps the writer alive, so what ends with the wrapper must hang on the wrapper.
         self._finalizer = weakref.finalize(self, self._writer.close)
         self._finalizer.atexit = False
@@ -146,17 +150,19 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._writer.check()
         if seed is None and self._auto_seed:
             seed = secrets.randbelow(1 << 32)
-        origin = Start.seeded(seed, options) if seed is not None else Start.of(self._base, options)
+        start = (
+            unseeded_start(self._base, options) if seed is None else Start(int(seed), kept_options(options), None)
+        )
         observation, info = self.env.reset(seed=seed, options=options)
-        self._begin(origin, observation, info)
+        self._begin(start, observation, info)
         return observation, info
 
     def _begin(self, start: Start, observation: ObsType, info: dict[str, Any]) -> None:
         """Open an episode with the observation that a reset gave."""
         writer = self._writer
-        writer.begin(seed=start.seed, options=start.options, generator=start.generator)
+        writer.begin_checked(start)
         if writer.ring is not self._ring:  # it is another one in a forked child
-            self._ring, self._puts = writer.ring, None
+            self._ring, self._recorded_step = writer.ring, None
         self._began = time.perf_counter()
         try:
             values = {"observation": observation, "time": 0.0}
@@ -168,8 +174,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         except BaseException:
             writer.finish("reset")
             raise
-        self._attempted = -1
-        self._active = True
+        self._broken_at = -1
+        self._step = self._recorded_step or Recorder._first_step
 
     def step(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
         """Step the environment and record the transition.
@@ -179,94 +185,74 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
                 does not fit, and this step is missing from the recording, which says so.
             WriteError: work in the background failed since the last call; the environment was not stepped.
         """
-        if not self._active:
-            return self._step_outside(action)
+        return self._step(self, action)
+
+    def _first_step(self, action: ActType) -> StepResult:
+        """Step for the first time: the action decides its dtype, and then it is known what a step has to do."""
         writer = self._writer
-        if self._has_extra and self._extra is None:
-            raise RowError(f"this step has no extra values: call record({', '.join(self._extra_names)}) before step")
-        if self._puts is None or writer.pipeline is None:
-            self._prepare(action)
-        ring = writer.ring
-        row = ring.head
-        if row >= ring.limit:
-            writer.boundary()
-        if row == self._attempted:
-            self._note_hole()
-        put_action, put_result = self._puts  # type: ignore[misc]
-        slot = row & ring.mask
-        try:
-            put_action.fast(slot, action)
-        except Exception:  # noqa: BLE001 - the plain walk says what is wrong
-            put_action.slow(slot, action)
         if self._has_extra:
-            self._put_extra(slot)
-        self._attempted = row
-        try:
-            result = self.env.step(action)
-        except BaseException as error:
-            self._break(error)
-            raise
-        observation, reward, terminated, truncated, info = result
-        now = time.perf_counter() - self._began
-        try:
-            put_result.fast(slot, observation, reward, terminated, truncated, now)
-        except Exception:  # noqa: BLE001 - the plain walk says what is wrong
-            self._put_slowly(put_result, slot, (observation, reward, terminated, truncated, now))
-        if self._render:
-            self._put_render(slot)
-        if info:
-            writer.info(info)
-        ring.head = row + 1
-        if terminated or truncated:
-            self._active = False
-            writer.note.end = "terminated" if terminated else "truncated"
-        return result
-
-    def _prepare(self, action: ActType) -> None:
-        """Let the first action decide its dtype, and compile what puts a row."""
-        writer = self._writer
+            self._require_extra()
         writer.prepare({"action": action} | ({"extra": self._extra} if self._has_extra else {}))
-        self._puts = (
-            writer.compile(("action",)),
-            writer.compile(("observation", "reward", "terminated", "truncated", "time")),
+        self._step = self._recorded_step = compile_step(
+            writer,
+            Hooks(
+                extra=Recorder._put_extra if self._has_extra else None,
+                render=Recorder._put_render if self._render else None,
+                put_slowly=Recorder._put_slowly,
+                failed=Recorder._failed,
+                over=Recorder._over,
+            ),
         )
+        return self._step(self, action)
 
-    def _put_slowly(self, put: Put, slot: int, values: tuple[Any, ...]) -> None:
-        """Put a row with casts where they are exact; a row that does not fit is refused and listed."""
+    def _put_slowly(self, names: tuple[str, ...], slot: int, *values: Any) -> None:
+        """Put a part of a row with casts where they are exact.
+
+        Raises:
+            RowError: it does not fit; where the environment has stepped, that step is listed as refused.
+        """
         try:
-            put.slow(slot, *values)
+            self._writer.compile(names).slow(slot, *values)
         except RowError as error:
-            call = self._writer.calls
-            self._note_hole()
-            raise refused(error, call) from error
+            if names == ("action",):
+                raise
+            raise refused(error, self._writer.calls) from error
 
     def _put_extra(self, slot: int) -> None:
         """Put what `record` gave for this step."""
+        self._require_extra()
         self._writer.compile(("extra",)).slow(slot, self._extra)
         self._extra = None
 
+    def _require_extra(self) -> None:
+        if self._extra is None:
+            raise RowError(f"this step has no extra values: call record({', '.join(self._extra_names)}) before step")
+
     def _put_render(self, slot: int) -> None:
         """Put the frame of this moment."""
-        self._put_slowly(self._writer.compile(("render",)), slot, (self.env.render(),))
+        self._put_slowly(("render",), slot, self.env.render())
 
-    def _note_hole(self) -> None:
-        """List a step that was made and not recorded: it was refused, or interrupted on its way."""
-        self._writer.note.refused.append(self._writer.calls)
-        self._attempted = -1
+    def _failed(self, row: int, result: object, error: BaseException) -> None:
+        """Take note of what ended a step: the environment raised, its row was refused, or an interrupt came."""
+        if result is None:
+            self._step = Recorder._step_outside
+            self._writer.note.end = end_for(type(error))
+        elif self._ring.head == row:
+            self._writer.note.refused.append(self._writer.calls)
+            self._broken_at = -1 if isinstance(error, RowError) else row
 
-    def _break(self, error: BaseException) -> None:
-        """End the rows of the episode at a step that raised."""
-        self._active = False
-        self._attempted = -1
-        self._writer.note.end = end_for(type(error))
+    def _over(self, terminated: bool) -> None:
+        """Take note of the end of the episode; it stays open to `label` and `discard`."""
+        self._step = Recorder._step_outside
+        self._writer.note.end = "terminated" if terminated else "truncated"
 
-    def _step_outside(self, action: ActType) -> tuple[ObsType, SupportsFloat, bool, bool, dict[str, Any]]:
+    def _step_outside(self, action: ActType) -> StepResult:
         """Step an environment whose episode has ended or not begun; under `Autoreset` that begins the next one."""
         over = self._writer.episode_id is not None and self._writer.note.end in ("terminated", "truncated")
         if self._autoreset and over:
             self._finish("reset")
             self._writer.check()
-            start = Start.of(self._base, None)
+            start = unseeded_start(self._base, None)
             result = self.env.step(action)
             self._begin(start, result[0], result[4])
             return result
@@ -282,10 +268,9 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         """Close the episode that is open, if there is one."""
         if self._writer.episode_id is None:
             return
-        if self._writer.ring.head == self._attempted:
-            self._note_hole()
+        if self._writer.ring.head == self._broken_at:
             self._writer.note.end = "interrupted"
-        self._active = False
+        self._step = Recorder._step_outside
         self._writer.finish(end)
 
     # What a user says of the episode.
@@ -310,7 +295,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
 
     def discard(self, reason: str = "discarded") -> None:
         """Put the episode aside: nothing of it will be in the data; later steps are not recorded until `reset`."""
-        self._active = False
+        self._step = Recorder._step_outside
         self._writer.discard(reason)
 
     def end_episode(self, **labels: JSON) -> None:
@@ -320,7 +305,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
 
     def flush(self) -> None:
         """Return when every episode that is over is on disk, and the rows of a running one survive a kill."""
-        if not self._active:
+        if self._step is Recorder._step_outside:
             self._finish("ended")
         self._writer.flush()
 
@@ -374,29 +359,16 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         )
 
 
-class Start(NamedTuple):
-    """What is needed to begin the same episode again."""
+def unseeded_start(base: gym.Env[Any, Any], options: Mapping[str, Any] | None) -> Start:
+    """Return the start of an episode without a seed: the state of the generator before the reset.
 
-    seed: int | None
-    options: Mapping[str, JSON] | None
-    generator: Mapping[str, Any] | None
-
-    @classmethod
-    def seeded(cls, seed: int, options: Mapping[str, Any] | None) -> Start:
-        """Return the start of an episode with a seed."""
-        return cls(int(seed), kept_options(options), None)
-
-    @classmethod
-    def of(cls, base: gym.Env[Any, Any], options: Mapping[str, Any] | None) -> Start:
-        """Return the start of an episode without a seed: the state of the generator before the reset.
-
-        At the very first reset, Gymnasium seeds the generator itself; that seed is as good as one that was given.
-        """
-        unseeded = getattr(base, "_np_random", "none") is None
-        generator = getattr(base, "np_random", None)
-        state = getattr(getattr(generator, "bit_generator", None), "state", None)
-        seed = base.np_random_seed if unseeded and state is not None else None
-        return cls(seed, kept_options(options), state)
+    At the very first reset, Gymnasium seeds the generator itself; that seed is as good as one that was given.
+    """
+    unseeded = getattr(base, "_np_random", "none") is None
+    generator = getattr(base, "np_random", None)
+    state = getattr(getattr(generator, "bit_generator", None), "state", None)
+    seed = base.np_random_seed if unseeded and state is not None else None
+    return Start(seed, kept_options(options), state)
 
 
 def kept_options(options: Mapping[str, Any] | None) -> Mapping[str, JSON] | None:

@@ -21,14 +21,14 @@ FLOORS = (
     "metadata.vocabulary spaces spaces.*",
     "storages.base writing.rows",
     "storages.table storages.table_*",  # what the table storages share
-    "storages.hdf5 storages.image_files storages.npz storages.parquet storages.video storages.video_*",
+    "storages.hdf5 storages.image_files storages.npz storages.parquet* storages.video storages.video_*",
     "storages.zarr storages.zarr_*",
     "storages.dict",
     "storages",  # the storages by name
     "discarded episodes schema shard writing.staging",
     "episode routing routing.* writing writing.*",
-    "recording",
-    "preview replay replay.* replay_buffer replay_buffer.* statistics stepping vector vector.* verify wrapper",
+    "rebuilding recording",
+    "following preview replaying.* replay_buffer replay_buffer.* statistics stepping vector vector.* verify wrapper",
     "testing torch view view.*",
     "collect convert convert.* edit edit.*",
     "cli cli.*",
@@ -40,19 +40,19 @@ OWNERS = {
     "av": "preview storages.video storages.video_*",
     "h5py": "convert.* storages.hdf5 writing.pipeline",
     "imagecodecs": "preview storages.image_files storages.zarr_* webp webp_codec",
-    "matplotlib": "cli.* replay.* statistics",
+    "matplotlib": "cli.* replaying.* statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
-    "pyarrow": "convert.* storages.parquet",
+    "pyarrow": "bare bare.* convert.* storages.parquet storages.parquet_*",
     "ray": "collect",
     "starlette": "view view.*",
     "torch": "torch",
-    "tqdm": "cli cli.* collect convert.* replay.* replay_buffer.*",
+    "tqdm": "cli cli.* collect convert.* replaying.* replay_buffer.*",
     "typer": "cli cli.*",
     "uvicorn": "view view.*",
     "zarr": "convert.* replay_buffer.* storages.zarr storages.zarr_* webp_codec",
 }
 
-STEPPERS = "cli cli.* collect replay.* stepping vector vector.* wrapper"
+STEPPERS = "cli cli.* collect replaying.* stepping vector vector.* wrapper"
 """The modules that may call `step` of an environment."""
 
 ROOT = Path(__file__).resolve().parent.parent / "recorder"

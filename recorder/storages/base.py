@@ -124,8 +124,7 @@ class Writer(ABC):
         among the writer's leaves.
         """
 
-    @abstractmethod
-    def end(self, segment: int) -> None:
+    def end(self, segment: int) -> None:  # noqa: B027 - most storages have nothing to do then
         """Note that no more rows of `segment` come."""
 
     @abstractmethod
@@ -192,7 +191,7 @@ class Reader(ABC):
 
 
 S = TypeVar("S", bound=type[Storage])
-BUILTIN = ("dict", "hdf5", "npz", "video", "zarr")
+BUILTIN = ("dict", "hdf5", "npz", "parquet", "video", "zarr")
 """The ids of the storages of this package; each registers itself when its module is imported."""
 
 _registered: dict[str, type[Storage]] = {}

@@ -146,6 +146,7 @@ class DictWriter(Writer):
         self._shares = tuple(shares)
         self._series = series
         self._declared = frozenset().union(*(share.paths for share in shares))
+        self._ending = [share.writer for share in shares if type(share.writer).end is not Writer.end]
 
     @property
     def nbytes(self) -> int:
@@ -161,7 +162,8 @@ class DictWriter(Writer):
         each(append, self._shares)
 
     def end(self, segment: int) -> None:
-        each(lambda share: share.writer.end(segment), self._shares)
+        if self._ending:
+            each(lambda writer: writer.end(segment), self._ending)
 
     def checkpoint(self) -> None:
         each(lambda share: share.writer.checkpoint(), self._shares)

@@ -6,6 +6,7 @@ Such a storage differs in two functions only: columns to bytes, and a file to co
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import groupby
@@ -14,12 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recorder.columns import Array, Column, Ragged, Rows, Sparse, concatenate, dense_take, nbytes, positions, take
+from recorder.columns import Array, Column, Ragged, Rows, Sparse, concatenate, dense_take, nbytes, own, positions, take
 from recorder.files import remove, write_file
 from recorder.infos import join_sparse
 from recorder.leaf import Leaf, Per, leaf_from_json, leaf_to_json
 from recorder.storages.base import Run, Segment, Writer
 from recorder.storages.table_reading import (
+    EPISODE,
+    STEP,
     Columns,
     Open,
     column_of,
@@ -57,9 +60,25 @@ class Piece(NamedTuple):
 
 
 class TableWriter(Writer):
-    """Rows of all segments in the order in which they came, packed segment after segment."""
+    """Rows of all segments in the order in which they came, packed segment after segment.
 
-    def __init__(self, directory: Path, leaves: Sequence[Leaf], encode: Encode, opener: Open, suffix: str) -> None:
+    A `numbered` table has columns with the episode and the step of each row. A file of a shard has at most
+    `file_rows` rows.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        leaves: Sequence[Leaf],
+        encode: Encode,
+        opener: Open,
+        suffix: str,
+        *,
+        numbered: bool = False,
+        file_rows: int = sys.maxsize,
+    ) -> None:
+        self._numbered = numbered
+        self._file_rows = file_rows
         self._directory = directory
         self._leaves = tuple(leaves)
         self._encode = encode
@@ -89,9 +108,6 @@ class TableWriter(Writer):
         for segment, start, stop, first in part.runs:
             self._pieces.setdefault(segment, []).append(Piece(part, start, stop, first))
 
-    def end(self, segment: int) -> None:
-        """Note nothing: rows of a table need no end."""
-
     def checkpoint(self) -> None:
         fresh = [part for part in self._parts if part.file is None]
         if fresh:
@@ -115,7 +131,8 @@ class TableWriter(Writer):
         file = self._directory / f"part-{self._files:06d}{self._suffix}"
         joined = Part(rows, runs, runs[-1].stop, file)
         self._directory.mkdir(parents=True, exist_ok=True)
-        write_file(file, self._encode(named_columns(rows)))
+        numbers = {STEP: _steps_of(runs)} if self._numbered else {}
+        write_file(file, self._encode({**numbers, **named_columns(rows)}))
         _write_note(joined, [column.leaf for column in rows.values() if isinstance(column, Sparse)])
         self._files += 1
         self._replace(parts, joined)
@@ -146,14 +163,26 @@ class TableWriter(Writer):
     def pack(self, directory: Path, segments: Sequence[Segment]) -> Sequence[Leaf]:
         pieces = self._of(segments)
         sparse = self._sparse_rows(pieces)
+        numbers = self._numbers(segments) if self._numbered else {}
         row = 0
-        for i, group in enumerate(_groups(pieces)):
+        for i, group in enumerate(_groups(pieces, self._file_rows)):
             rows: dict[str, Rows] = dict(self._dense_rows(group))
             count = sum(piece.stop - piece.start for piece in group)
             rows.update((column.leaf.path, take(column, slice(row, row + count))) for column in sparse)
-            write_file(directory / table_name(i, self._suffix), self._encode(named_columns(rows)), durable=False)
+            columns = {name: values[row : row + count] for name, values in numbers.items()}
+            columns.update(named_columns(rows))
+            write_file(directory / table_name(i, self._suffix), self._encode(columns), durable=False)
             row += count
         return [column.leaf for column in sparse]
+
+    def _numbers(self, segments: Sequence[Segment]) -> dict[str, Array]:
+        """Return the episode and the step of each row of segments that are packed in this order."""
+        counts = [sum(piece.stop - piece.start for piece in self._of([segment])) for segment in segments]
+        steps = [np.arange(count) for count in counts]
+        return {
+            EPISODE: np.repeat(np.arange(len(counts)), counts),
+            STEP: np.concatenate([np.empty(0, np.int64), *steps]),
+        }
 
     def _of(self, segments: Sequence[Segment]) -> list[Piece]:
         """Return the pieces of segments in their order, each segment cut to its rows."""
@@ -237,13 +266,13 @@ def _copied(rows: Rows, length: int) -> Rows:
     """Return the first rows of what was lent."""
     match rows:
         case Ragged(lengths, values):
-            return Ragged(lengths[:length].copy(), values[: int(lengths[:length].sum())].copy())
+            return Ragged(own(lengths[:length]), own(values[: int(lengths[:length].sum())]))
         case Sparse(leaf, present, values):
             kept = _copied(values, int(present[:length].sum()))
             assert not isinstance(kept, Sparse)
-            return Sparse(leaf, present[:length].copy(), kept)
+            return Sparse(leaf, own(present[:length]), kept)
         case _:
-            return rows[:length].copy()
+            return own(rows[:length])
 
 
 def _take_sparse(rows: Mapping[str, Rows], path: str, index: slice | Array) -> Sparse | int:
@@ -260,25 +289,42 @@ def _sparse_paths(parts: Sequence[Part]) -> list[str]:
     return list(dict.fromkeys(path for path, column in columns if isinstance(column, Sparse)))
 
 
-def _groups(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Return pieces in groups of which each makes one table file."""
+def _groups(pieces: Sequence[Piece], file_rows: int = sys.maxsize) -> list[list[Piece]]:
+    """Return pieces in groups of which each makes one table file of at most `file_rows` rows."""
     groups: list[list[Piece]] = [[]]
-    size = 0.0
-    for piece in pieces:
-        weight = (piece.stop - piece.start) * piece.part.nbytes / max(piece.part.length, 1)
-        if groups[-1] and size + weight > TABLE_BYTES:
+    size, rows = 0.0, 0
+    for piece in (part for whole in pieces for part in _cut(whole, file_rows)):
+        count = piece.stop - piece.start
+        weight = count * piece.part.nbytes / max(piece.part.length, 1)
+        if groups[-1] and (size + weight > TABLE_BYTES or rows + count > file_rows):
             groups.append([])
-            size = 0.0
+            size, rows = 0.0, 0
         groups[-1].append(piece)
-        size += weight
+        size, rows = size + weight, rows + count
     return groups
+
+
+def _cut(piece: Piece, rows: int) -> Iterator[Piece]:
+    """Yield a piece in pieces of at most so many rows."""
+    if piece.stop - piece.start <= rows:
+        yield piece
+        return
+    for start in range(piece.start, piece.stop, rows):
+        first = piece.first and start == piece.start
+        yield piece._replace(start=start, stop=min(start + rows, piece.stop), first=first)
+
+
+def _steps_of(runs: Sequence[Run]) -> Array:
+    """Return a number of each row that says no more than which of them begin an episode: those are 0."""
+    steps = [np.arange(run.stop - run.start) + (not run.first) for run in runs]
+    return np.concatenate([np.empty(0, np.int64), *steps])
 
 
 def _by_part(pieces: Sequence[Piece]) -> Iterator[tuple[Part, dict[Per, slice | Array]]]:
     """Yield neighbouring pieces of one part together, with the positions of their rows of each class."""
     for _, group in groupby(pieces, key=lambda piece: id(piece.part)):
-        own = list(group)
-        yield own[0].part, _positions(own)
+        pieces_of_part = list(group)
+        yield pieces_of_part[0].part, _positions(pieces_of_part)
 
 
 def _positions(runs: Sequence[Piece | Run]) -> dict[Per, slice | Array]:

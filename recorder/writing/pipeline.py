@@ -15,31 +15,37 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
-from recorder.columns import Rows, ragged
+from recorder.columns import Rows
+from recorder.episodes import EpisodeNote
 from recorder.errors import ClosedError, RecorderError, WriteError
 from recorder.infos import flatten, size, sparse_columns, unkept
-from recorder.leaf import Leaf, text_array
+from recorder.leaf import Leaf
 from recorder.storages.base import Run
-from recorder.writing.rows import Slots
+from recorder.writing.rows import Slots, empty_slots, slot_rows
 
 RING_BYTES = 64 << 20
 """Memory for rows that wait; also the bound for infos, text and ragged rows that wait beside the ring."""
 
 RING_ROWS = 8192
-"""More rows than this gain nothing: the worker takes an eighth of them at a time."""
+"""More rows than this gain nothing."""
+
+BATCH_BYTES = 4 << 20
+"""The worker is woken for so many bytes, or for half a ring: to wake it costs both threads more than small rows do."""
 
 PATIENCE = 0.05
 """Seconds that the worker rests after something went wrong."""
 
 FORKED = "this recorder belongs to the process that made it; a forked child starts its own at `reset`"
 
-Event = Callable[[], None]
-
 
 class Sink(Protocol):
     """What the worker feeds: it keeps rows, commits, and says when it next wants to be called."""
+
+    def begin(self, note: EpisodeNote) -> None:
+        """Expect rows of a new episode."""
+
+    def end(self, note: EpisodeNote, reason: str) -> None:
+        """Take the end of an episode; with a reason it is to be put aside."""
 
     def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
         """Take rows of some segments."""
@@ -62,35 +68,22 @@ class Ring:
         row_bytes = sum(leaf.nbytes for leaf in leaves) or 1
         self.rows = 1 << max(3, min(RING_ROWS, ring_bytes // row_bytes).bit_length() - 1)
         self.mask = self.rows - 1
-        self.batch = max(1, self.rows // 8)
-        self.slots: dict[str, Slots] = {leaf.path: self._slot(leaf) for leaf in leaves}
+        self.batch = 1 << max(0, min(self.rows // 2, BATCH_BYTES // row_bytes).bit_length() - 1)
+        self.slots: dict[str, Slots] = {leaf.path: empty_slots(leaf, self.rows) for leaf in leaves}
         self.head = 0
         self.tail = 0
         self.limit = self.batch
-
-    def _slot(self, leaf: Leaf) -> Slots:
-        return np.empty((self.rows, *leaf.shape), leaf.numpy_dtype) if leaf.fixed else [None] * self.rows
 
     def set_leaf(self, leaf: Leaf) -> None:
         """Give a leaf the dtype that its first row decides, before that row is put."""
         if leaf != self.leaves[leaf.path]:
             self.leaves[leaf.path] = leaf
-            self.slots[leaf.path] = self._slot(leaf)
+            self.slots[leaf.path] = empty_slots(leaf, self.rows)
 
     def take(self, start: int, stop: int) -> dict[str, Rows]:
         """Return the rows `[start, stop)`, which do not cross the end of the ring; arrays are views of it."""
         first, last = start % self.rows, (stop - 1) % self.rows + 1
-        return {path: self._rows(leaf, first, last) for path, leaf in self.leaves.items()}
-
-    def _rows(self, leaf: Leaf, first: int, last: int) -> Rows:
-        slot = self.slots[leaf.path]
-        if isinstance(slot, np.ndarray):
-            return slot[first:last]
-        items = slot[first:last]
-        if not leaf.ragged:
-            return text_array([item if item is not None else "" for item in items])
-        empty = np.empty((0, *leaf.shape), leaf.numpy_dtype)
-        return ragged([item if item is not None else empty for item in items], leaf)
+        return {path: slot_rows(leaf, self.slots[path], first, last) for path, leaf in self.leaves.items()}
 
 
 class Pipeline:
@@ -107,7 +100,7 @@ class Pipeline:
         self._make_sink = make_sink
         self._sink: Sink | None = None
         self._keep_info = keep_info
-        self._events: deque[tuple[int, int | None, Event]] = deque()
+        self._events: deque[tuple[int, EpisodeNote, str | None]] = deque()
         self._infos: deque[tuple[int, Any, int]] = deque()
         self._info_bytes = [0, 0]
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
@@ -176,12 +169,13 @@ class Pipeline:
         if self._info_bytes[0] - self._info_bytes[1] > RING_BYTES:
             self.ring.limit = -1
 
-    def event(self, segment: int | None, event: Event, position: int | None = None) -> None:
-        """Let the worker call `event` at this position; the rows from here on belong to `segment`.
+    def begin(self, note: EpisodeNote, position: int | None = None) -> None:
+        """Let the rows from here on, or from `position`, belong to an episode."""
+        self._events.append((self.ring.head if position is None else position, note, None))
 
-        The event of a segment that begins is called before its rows are handed on, that of one that ends after.
-        """
-        self._events.append((self.ring.head if position is None else position, segment, event))
+    def end(self, note: EpisodeNote, reason: str = "") -> None:
+        """Let the rows of an episode end here; with a reason it is to be put aside."""
+        self._events.append((self.ring.head, note, reason))
 
     def flush(self) -> None:
         """Wait until all rows so far are on disk: finished segments committed, running ones checkpointed."""
@@ -248,10 +242,10 @@ class Pipeline:
         assert self._sink is not None
         return self._sink
 
-    def _guard(self, work: Callable[[], object]) -> bool:
+    def _guard(self, work: Callable[..., object], *arguments: object) -> bool:
         """Do a piece of work; what goes wrong is raised in the stepping thread, and the worker goes on."""
         try:
-            work()
+            work(*arguments)
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             if self._error is None:
                 self._error = error
@@ -290,24 +284,26 @@ class Pipeline:
     def _take(self, start: int, stop: int) -> None:
         """Take over the rows `[start, stop)` and the events up to `stop`."""
         runs: list[Run] = []
-        due: list[Event] = []
+        ended: list[tuple[EpisodeNote, str]] = []
         row = start
         while self._events and self._events[0][0] <= stop:
-            position, segment, event = self._events.popleft()
+            position, note, reason = self._events.popleft()
             self._run(runs, row - start, position - start)
-            row, self._segment, self._fresh = position, segment, self._moments and segment is not None
-            if segment is None:
-                due.append(event)
+            row = position
+            if reason is None:
+                self._segment, self._fresh = note.number, self._moments
+                self.sink.begin(note)
             else:
-                event()
+                self._segment = None
+                ended.append((note, reason))
         self._run(runs, row - start, stop - start)
         try:
             if runs:
                 rows: dict[str, Rows] = self.ring.take(start, stop)
                 self.sink.append({**rows, **self._info_columns(start, stop)}, runs)
         finally:
-            for event in due:
-                self._guard(event)
+            for note, reason in ended:
+                self._guard(self.sink.end, note, reason)
 
     def _run(self, runs: list[Run], start: int, stop: int) -> None:
         if stop > start and self._segment is not None:

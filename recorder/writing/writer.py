@@ -8,7 +8,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Space
 
 from recorder.columns import Column
 from recorder.episode import Episode
-from recorder.episodes import EpisodeNote
+from recorder.episodes import EpisodeNote, Start
 from recorder.errors import ClosedError, EpisodeError, ExistsError, RowError
 from recorder.infos import snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
@@ -267,10 +267,14 @@ class RecordingWriter:
             WriteError: work in the background failed since the last call.
         """
         self.check()
+        return self.begin_checked(Start(seed, options, generator))
+
+    def begin_checked(self, start: Start) -> str:
+        """Open an episode right after `check`, which asks the system what process this is."""
         if self._note is not None:
             raise EpisodeError(f"episode {self._note.id} is still open: commit() or discard() it first")
         number = self._episodes
-        note = EpisodeNote(number, f"{self.writer}-{number:06d}", seed, options, generator, time.time())
+        note = EpisodeNote(number, f"{self.writer}-{number:06d}", *start, time.time())
         self._episodes += 1
         if self.pipeline is None:
             self.ring.head = 0
@@ -280,7 +284,7 @@ class RecordingWriter:
         self._began = time.perf_counter()
         self._note = note
         if self.pipeline is not None:
-            self.pipeline.event(number, partial(self._announce, note))
+            self.pipeline.begin(note)
         return note.id
 
     def append(self, row: Any) -> None:
@@ -366,7 +370,7 @@ class RecordingWriter:
         note = self.note
         note.end = note.end or end
         if self.pipeline is not None:
-            self.pipeline.event(None, partial(self._conclude, note, reason))
+            self.pipeline.end(note, reason)
         self._note = None
         if self.options.flush_every == 0:
             self.flush()
@@ -431,7 +435,7 @@ class RecordingWriter:
             moments = self.schema.rows == "episode"
             pipeline = Pipeline(self.ring, self._make_committer, keep_info, moments=moments)
             if self._note is not None:
-                pipeline.event(self._note.number, partial(self._announce, self._note), self._first)
+                pipeline.begin(self._note, self._first)
             if self._first_info is not None:
                 pipeline.info(self._first_info, self._first)
             _close_at_exit(self)
@@ -449,16 +453,6 @@ class RecordingWriter:
         committer = Committer(self.path, self.storage, self.leaves, self.origin, self.options, staging, judge)
         self._committer = committer
         return committer
-
-    def _announce(self, note: EpisodeNote) -> None:
-        """Tell the committer that an episode begins; called by the worker."""
-        assert self._committer is not None
-        self._committer.begin(note)
-
-    def _conclude(self, note: EpisodeNote, reason: str) -> None:
-        """Tell the committer that an episode has ended; called by the worker."""
-        assert self._committer is not None
-        self._committer.end(note, reason)
 
     def _judge(self, note: EpisodeNote, columns: Mapping[str, Column]) -> str | None:
         """Ask `keep_if` whether an episode is to be kept."""
@@ -491,7 +485,7 @@ class RecordingWriter:
             raise ClosedError(f"this writer of {self.path} is closed")
         if os.getpid() != self._pid:
             self._renew()
-        if self.pipeline is not None:
+        elif self.pipeline is not None:
             self.pipeline.check()
 
     def flush(self) -> None:
