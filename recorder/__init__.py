@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from recorder.storages.dict import DictStorage
     from recorder.storages.hdf5 import HDF5Storage
     from recorder.storages.npz import NpzStorage
+    from recorder.storages.parquet import ParquetStorage
     from recorder.storages.video import VideoStorage
     from recorder.storages.zarr import ZarrStorage
     from recorder.wrapper import Recorder, find, plan
@@ -55,6 +56,7 @@ __all__ = [
     "MissingExtraError",
     "NotARecordingError",
     "NpzStorage",
+    "ParquetStorage",
     "Recorder",
     "RecorderError",
     "Recording",
@@ -81,6 +83,7 @@ _HOMES = {
     "HDF5Storage": "storages.hdf5",
     "Leaf": "leaf",
     "NpzStorage": "storages.npz",
+    "ParquetStorage": "storages.parquet",
     "Recorder": "wrapper",
     "Recording": "recording",
     "RecordingWriter": "writing.writer",

@@ -42,7 +42,7 @@ OWNERS = {
     "imagecodecs": "preview storages.image_files storages.zarr_* webp webp_codec",
     "matplotlib": "cli.* replaying.* statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
-    "pyarrow": "bare bare.* convert.* storages.parquet storages.parquet_*",
+    "pyarrow": "bare bare.* convert.* storages.parquet*",
     "ray": "collect",
     "starlette": "view view.*",
     "torch": "torch",

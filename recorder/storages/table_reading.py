@@ -34,6 +34,12 @@ CACHED_BYTES = 16 << 20
 
 Columns = Mapping[str, Array]
 
+LENGTHS, PRESENT = "%lengths/", "%present/"
+"""Before a path: how long its rows are, and which of them are there. No key has a `%` with a letter after it."""
+
+EPISODE, STEP = "%episode", "%step"
+"""Columns of tables that number their rows: the episode in the shard, and the step in it, 0 for the reset."""
+
 
 class TableFile(Protocol):
     """An open file of named columns."""
@@ -58,10 +64,10 @@ def named_columns(rows: Mapping[str, Rows]) -> dict[str, Array]:
         values = column
         if isinstance(values, Sparse):
             if not values.present.all():
-                columns[f"%present/{path}"] = values.present
+                columns[PRESENT + path] = values.present
             values = values.values
         if isinstance(values, Ragged):
-            columns[f"%lengths/{path}"] = values.lengths
+            columns[LENGTHS + path] = values.lengths
             values = values.values
         columns[path] = values
     return columns
@@ -70,7 +76,7 @@ def named_columns(rows: Mapping[str, Rows]) -> dict[str, Array]:
 def file_rows(file: TableFile | Columns, leaf: Leaf, index: slice | Array) -> Array | Ragged:
     """Return rows of a leaf from an open file."""
     if leaf.ragged:
-        whole = Ragged(np.array(file[f"%lengths/{leaf.path}"][:]), np.array(file[leaf.path][:]))
+        whole = Ragged(np.array(file[LENGTHS + leaf.path][:]), np.array(file[leaf.path][:]))
         return dense_take(whole, index)
     if isinstance(index, slice):
         return np.array(file[leaf.path][index])
@@ -80,10 +86,10 @@ def file_rows(file: TableFile | Columns, leaf: Leaf, index: slice | Array) -> Ar
 
 def file_sparse(file: TableFile, leaf: Leaf, length: int) -> Sparse:
     """Return all rows of a leaf that is absent from some."""
-    name = f"%present/{leaf.path}"
+    name = PRESENT + leaf.path
     present = np.array(file[name][:]) if name in file else np.ones(length, bool)
     values = replace(leaf, sparse=False)
-    count = len(file[f"%lengths/{leaf.path}"]) if leaf.ragged else len(file[leaf.path])
+    count = len(file[LENGTHS + leaf.path]) if leaf.ragged else len(file[leaf.path])
     return Sparse(leaf, present, file_rows(file, values, slice(0, count)))
 
 
@@ -94,13 +100,13 @@ def column_of(leaf: Leaf, file: TableFile | Columns) -> Column:
         values = np.asarray(values[:])
     column: Column
     if leaf.ragged:
-        column = RaggedColumn(leaf, np.asarray(file[f"%lengths/{leaf.path}"][:]), values)
+        column = RaggedColumn(leaf, np.asarray(file[LENGTHS + leaf.path][:]), values)
     else:
         column = ArrayColumn(leaf, values)
     if leaf.dtype == JSON_TEXT:
         column = MappedColumn(leaf, column, lambda texts: text_array([json.loads(text) for text in texts]))
-    if leaf.sparse and f"%present/{leaf.path}" in file:
-        column = SparseColumn(leaf, np.asarray(file[f"%present/{leaf.path}"][:], bool), column)
+    if leaf.sparse and PRESENT + leaf.path in file:
+        column = SparseColumn(leaf, np.asarray(file[PRESENT + leaf.path][:], bool), column)
     return column
 
 
@@ -162,7 +168,7 @@ class TableReader(Reader):
 
 def _row_count(leaf: Leaf, file: TableFile) -> int:
     """Return how many rows of a leaf a file holds, absent ones included."""
-    for name in (f"%present/{leaf.path}", f"%lengths/{leaf.path}", leaf.path):
+    for name in (PRESENT + leaf.path, LENGTHS + leaf.path, leaf.path):
         if name in file:
             return len(file[name])
     return 0
