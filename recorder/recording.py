@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import gymnasium as gym
 import numpy as np
@@ -18,8 +18,10 @@ from gymnasium.spaces import Space
 
 from recorder.columns import Array
 from recorder.episode import Episode
-from recorder.errors import FormatError, RecorderError
+from recorder.episodes import EpisodeNote
+from recorder.errors import RecorderError
 from recorder.leaf import JSON, Leaf, text_array
+from recorder.rebuilding import MakeEnv, environment_of
 from recorder.schema import ROW, Schema, compare, read_schema
 from recorder.shard import NAME, Manifest, Shard
 from recorder.spaces.env_spec import spec_from_json
@@ -50,12 +52,20 @@ class Recording(Sequence[Episode]):
     appends what they have committed since.
     """
 
-    def __init__(self, path: Path | str | Sequence[Path | str]) -> None:
+    def __init__(
+        self, path: Path | str | Sequence[Path | str], *, damaged: Literal["raise", "skip"] = "raise"
+    ) -> None:
         """Open recordings.
+
+        Args:
+            path: the folder of a recording, or several.
+            damaged: what to do about a shard of which not even the list of episodes can be read: raise, or skip it
+                and note it in `self.damaged`. An episode whose rows are damaged raises when they are asked for.
 
         Raises:
             NotARecordingError: a folder holds no recording.
             FormatError: a recording is of a newer format, or says what the format does not allow.
+            DamagedError: a shard is damaged.
             MismatchError: several folders have different spaces.
         """
         paths = [path] if isinstance(path, Path | str) else list(path)
@@ -64,6 +74,8 @@ class Recording(Sequence[Episode]):
         self._sources = [Source(Path(item).absolute()) for item in paths]
         for source in self._sources[1:]:
             compare(source.path, source.schema, self._sources[0].schema, storage=False)
+        self.damaged: dict[Path, str] = {}
+        self._skip_damaged = damaged == "skip"
         self._seen: dict[tuple[int, str], Shard] = {}
         self._places: list[tuple[Shard, Schema, Array]] = []
         self._ends: list[int] = []
@@ -77,8 +89,8 @@ class Recording(Sequence[Episode]):
         fresh: list[tuple[Source, Shard]] = []
         for k, source in enumerate(self._sources):
             for name in source.shard_names():
-                if (k, name) not in self._seen:
-                    self._seen[k, name] = shard = Shard(source.path / "shards" / name)
+                if (k, name) not in self._seen and (shard := self._open_shard(source, name)) is not None:
+                    self._seen[k, name] = shard
                     fresh.append((source, shard))
         replaced = {name for shard in self._seen.values() for name in shard.manifest.replaces}
         dropped = {name for shard in self._seen.values() for name in shard.manifest.dropped}
@@ -91,6 +103,17 @@ class Recording(Sequence[Episode]):
             self._places.append((shard, source.schema, kept))
             self._ends.append((self._ends[-1] if self._ends else 0) + len(kept))
         return len(self) - before
+
+    def _open_shard(self, source: Source, name: str) -> Shard | None:
+        """Return a shard, or None if it is damaged and is to be skipped."""
+        path = source.path / "shards" / name
+        try:
+            return Shard(path)
+        except RecorderError as error:
+            if not self._skip_damaged:
+                raise type(error)(f"{error}; Recording(path, damaged='skip') reads all other shards") from error
+            self.damaged[path] = str(error)
+            return None
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -110,12 +133,25 @@ class Recording(Sequence[Episode]):
             return [self[i] for i in range(*index.indices(len(self)))]
         if isinstance(index, str):
             return self[self._position(index)]
-        at = int(index) + len(self) * (index < 0)
+        return self._episode(*self._place(int(index)))
+
+    def note(self, index: int) -> EpisodeNote:
+        """Return what is known of the episode at a position besides its rows, without opening the files of those.
+
+        Raises:
+            IndexError: the recording has fewer episodes.
+        """
+        shard, _, i = self._place(index)
+        return shard.episodes.note(i)
+
+    def _place(self, index: int) -> tuple[Shard, Schema, int]:
+        """Return where the episode at a position is: its shard, and its place there."""
+        at = index + len(self) * (index < 0)
         if not 0 <= at < len(self):
             raise IndexError(f"episode {index} of a recording of {len(self)} episodes")
         place = bisect_right(self._ends, at)
         shard, schema, kept = self._places[place]
-        return self._episode(shard, schema, int(kept[at - (self._ends[place - 1] if place else 0)]))
+        return shard, schema, int(kept[at - (self._ends[place - 1] if place else 0)])
 
     def _position(self, episode_id: str) -> int:
         for place, (shard, _, kept) in enumerate(self._places):
@@ -129,7 +165,9 @@ class Recording(Sequence[Episode]):
             columns = self._reader(shard, schema).segment(i)
         except RecorderError as error:
             raise type(error)(f"episode {shard.episodes.required('id')[i]}: {error}") from error
-        return Episode(schema, shard.episodes.note(i), columns, partial(open_episode, shard.path, schema, i))
+        return Episode(
+            schema, shard.episodes.note(i), columns, partial(open_episode, shard.path, schema, i), shard.manifest
+        )
 
     def _reader(self, shard: Shard, schema: Schema) -> Reader:
         """Return the open reader of a shard; those that were not used for longest are given up."""
@@ -240,20 +278,29 @@ class Recording(Sequence[Episode]):
         latest = self._latest()
         return None if latest is None or latest.environment is None else spec_from_json(latest.environment)
 
-    def make_env(self, **kwargs: Any) -> gym.Env[Any, Any]:
+    def make_env(
+        self, make_env: MakeEnv | str | None = None, *, skip_unrebuildable: bool = False, **kwargs: Any
+    ) -> gym.Env[Any, Any]:
         """Make the environment that was recorded, wrappers included.
 
+        This imports and runs the environment that the recording names, so it should be one that you trust.
+
         Args:
+            make_env: a function, or its name `module:function`, that makes it, for one that is not in the registry.
+            skip_unrebuildable: leave out wrappers of which the recording has only names: a function that was passed to
+                `TransformObservation`, say. Which these are, the error says that is raised without it.
             kwargs: replace arguments of the environment, such as `render_mode="human"`.
 
         Raises:
             FormatError: the recording names no environment.
             SpaceError: a wrapper cannot be rebuilt; the message names it.
+            RecorderError: it cannot be made here, because a package is missing, for example.
         """
-        spec = self.spec
-        if spec is None:
-            raise FormatError(f"{self.paths[0]} does not say which environment was recorded; make it yourself")
-        return gym.make(spec, **kwargs)
+        latest = self._latest()
+        environment = None if latest is None else latest.environment
+        return environment_of(
+            environment, str(self.paths[0]), make_env, skip_unrebuildable=skip_unrebuildable, **kwargs
+        )
 
     def close(self) -> None:
         """Give up all open files; reading opens them again."""
@@ -289,4 +336,4 @@ def open_episode(path: Path, schema: Schema, i: int) -> Episode:
     """Return episode `i` of a shard, as an `Episode` opens itself where it was pickled to."""
     shard = Shard(path)
     columns = open_reader(shard, schema).segment(i)
-    return Episode(schema, shard.episodes.note(i), columns, partial(open_episode, path, schema, i))
+    return Episode(schema, shard.episodes.note(i), columns, partial(open_episode, path, schema, i), shard.manifest)

@@ -28,7 +28,7 @@ from recorder import Recorder, Recording, RecordingWriter, StepSpace, __version_
 from recorder.cli import main, summing
 from recorder.cli.printing import Column, cell, columns_of, facts, table
 
-COMMANDS = ("record", "plan", "info", "list", "show")
+COMMANDS = ("record", "plan", "info", "list", "show", "follow", "verify", "recover")
 
 ENVIRONMENTS = """
     import ctypes

@@ -25,10 +25,10 @@ FLOORS = (
     "storages.zarr storages.zarr_*",
     "storages.dict",
     "storages",  # the storages by name
-    "discarded episodes schema shard writing.staging",
+    "discarded episodes schema shard versions writing.staging",
     "episode routing routing.* writing writing.*",
     "rebuilding recording",
-    "following preview replaying.* replay_buffer replay_buffer.* statistics stepping vector vector.* verify wrapper",
+    "following preview replaying replaying.* replay_buffer replay_buffer.* statistics stepping vector vector.* verify wrapper",
     "testing torch view view.*",
     "collect convert convert.* edit edit.*",
     "cli cli.*",
