@@ -79,6 +79,10 @@ class Storage(ABC):
     def check(self, leaves: Sequence[Leaf]) -> None:
         """Raise `LayoutError` if these leaves cannot be kept as promised; import and probe the backend."""
 
+    def check_names(self, leaves: Sequence[Leaf]) -> None:
+        """Raise `LayoutError` if an option names a leaf that is not among these, which are all that it keeps."""
+        return
+
     @abstractmethod
     def exact(self, leaf: Leaf) -> bool:
         """Return whether rows of `leaf` come back bit for bit."""

@@ -65,6 +65,7 @@ class DictStorage(Storage):
             raise LayoutError(f"no leaf {unknown[0]!r} to keep; the leaves are {sorted(paths)}")
         for storage, own in self.shares(leaves):
             storage.check(own)
+            storage.check_names(own)
 
     def exact(self, leaf: Leaf) -> bool:
         return self.of(leaf).exact(leaf)

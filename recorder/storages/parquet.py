@@ -76,6 +76,12 @@ class ParquetStorage(Storage):
         for codec in self._codecs():
             self._check_level(codec)
 
+    def check_names(self, leaves: Sequence[Leaf]) -> None:
+        paths = [leaf.path for leaf in leaves]
+        for key in self.compression if isinstance(self.compression, Mapping) else ():
+            if not (any(fnmatchcase(path, key) for path in paths) or key in (*paths, "*") or key.startswith("info")):
+                raise LayoutError(f"ParquetStorage(compression={{{key!r}: …}}) matches no leaf; it keeps {paths}")
+
     def _check_level(self, codec: str) -> None:
         if self.level is None or not _has_levels(codec):
             return
