@@ -28,6 +28,7 @@ from recorder.spaces.env_spec import spec_to_json
 from recorder.stepping import Hooks, Step, StepResult, compile_step
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
+from recorder.summary import summarize
 from recorder.versions import environment_versions
 from recorder.writing.committing import CommitOptions
 from recorder.writing.opening import end_for, plain_json
@@ -68,7 +69,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         flush_every: float = 10.0,
         fsync: bool = True,
         trash: int = 1 << 30,
-        verbose: bool = True,
+        verbose: int = 1,
     ) -> None:
         """Wrap `env`; nothing is on disk before its first step.
 
@@ -87,7 +88,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             flush_every: seconds until a finished episode is on disk; 0 commits it before `reset` returns.
             fsync: whether committed episodes survive a power loss, not only a kill.
             trash: bytes of discarded episodes that are kept in `discarded/`; 0 deletes them at once.
-            verbose: say at `close` what was recorded.
+            verbose: what to say at `close`: 0 or False nothing, 1 a line with what is on disk, 2 all that is known.
 
         Raises:
             MismatchError: the folder holds a recording that differs; the message lists how.
@@ -161,8 +162,6 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         """Open an episode with the observation that a reset gave."""
         writer = self._writer
         writer.begin_checked(start)
-        if writer.ring is not self._ring:  # it is another one in a forked child
-            self._ring, self._recorded_step = writer.ring, None
         self._began = time.perf_counter()
         try:
             values = {"observation": observation, "time": 0.0}
@@ -174,6 +173,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         except BaseException:
             writer.finish("reset")
             raise
+        if writer.ring is not self._ring:  # another leaf was found, or this is a forked child
+            self._ring, self._recorded_step = writer.ring, None
         self._broken_at = -1
         self._step = self._recorded_step or Recorder._first_step
 
@@ -319,7 +320,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             self._finish(end)
             self._writer.close(end)
             if first and self._verbose:
-                print(summary(self._writer, self._ignored), file=sys.stderr)
+                said = summarize(self._writer, self._ignored)
+                print(said.text() if self._verbose > 1 else said.line(), file=sys.stderr)
         finally:
             super().close()
 
@@ -420,17 +422,3 @@ def plan(env: Any, **options: Any) -> Plan:
     if level is None:
         return layouts.plan(env, **options)
     return layouts.plan(level.env, leaves=level.leaves, storage=level.storage, **options)
-
-
-def summary(writer: RecordingWriter, ignored: int) -> str:
-    """Return one line about what was recorded."""
-    tally = writer.tally
-    parts = [f"{tally.episodes:,} episodes, {tally.steps:,} steps in {writer.path}"]
-    if tally.discarded:
-        parts.append(f"{tally.discarded:,} put aside")
-    if ignored:
-        parts.append(f"{ignored:,} steps outside of episodes ignored")
-    if writer.pipeline is not None and writer.pipeline.unkept:
-        kinds = (f"{path} ({kind})" for path, kind in sorted(writer.pipeline.unkept.items()))
-        parts.append(f"no data and not kept: {', '.join(kinds)}")
-    return "recorder: " + "; ".join(parts)
