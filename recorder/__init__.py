@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from recorder.metadata.annotation import annotate
     from recorder.recording import Recording
     from recorder.routing.layouts import layout
+    from recorder.replaying.replay import replay
+    from recorder.replaying.report import ReplayReport
+    from recorder.replay_buffer.buffer import ReplayBuffer
     from recorder.schema import StepSpace
     from recorder.storages.base import Storage
     from recorder.storages.dict import DictStorage
@@ -63,6 +66,8 @@ __all__ = [
     "RecordingWriter",
     "RowError",
     "SpaceError",
+    "ReplayBuffer",
+    "ReplayReport",
     "Step",
     "StepSpace",
     "Storage",
@@ -75,6 +80,7 @@ __all__ = [
     "plan",
 ]
 
+    "replay",
 # Gymnasium, PyAV and h5py take a second to import: too long for a reader of one zarr array, or `recorder --help`.
 _HOMES = {
     "CommitOptions": "writing.committing",
@@ -89,6 +95,8 @@ _HOMES = {
     "RecordingWriter": "writing.writer",
     "Step": "episode",
     "StepSpace": "schema",
+    "ReplayReport": "replaying.report",
+    "ReplayBuffer": "replay_buffer.buffer",
     "Storage": "storages.base",
     "VideoStorage": "storages.video",
     "ZarrStorage": "storages.zarr",
@@ -98,6 +106,7 @@ _HOMES = {
     "plan": "wrapper",
 }
 
+    "replay": "replaying.replay",
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use; what has no home of its own here is an error class."""

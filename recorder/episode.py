@@ -15,6 +15,7 @@ from recorder.errors import EpisodeError
 from recorder.infos import nest
 from recorder.leaf import JSON
 from recorder.schema import ROW, Schema
+from recorder.shard import Manifest
 from recorder.spaces.structure import Node
 
 BLOCK = 64
@@ -47,11 +48,13 @@ class Episode:
         note: EpisodeNote,
         columns: Mapping[str, Column],
         again: Callable[[], Episode] | None = None,
+        manifest: Manifest | None = None,
     ) -> None:
-        """Take an episode that lies open; `again` opens it in another process."""
+        """Take an episode that lies open; `again` opens it in another process, the `manifest` is of its shard."""
         self._schema = schema
         self._note = note
         self._again = again
+        self._manifest = manifest
         self.columns = columns
 
     def __reduce__(self) -> tuple[Callable[[], Episode], tuple[()]]:
@@ -103,6 +106,21 @@ class Episode:
     def refused(self) -> Sequence[int]:
         """The steps that did not fit and are missing, counted from 1 over all calls of `step`."""
         return self._note.refused
+
+    @property
+    def schema(self) -> Schema:
+        """The spaces, leaves and storage of its recording."""
+        return self._schema
+
+    @property
+    def environment(self) -> Mapping[str, JSON] | None:
+        """The spec of the environment that was recorded, as JSON, or None where it had none."""
+        return None if self._manifest is None else self._manifest.environment
+
+    @property
+    def versions(self) -> Mapping[str, str]:
+        """The versions of Python and of the packages that it was made with."""
+        return {} if self._manifest is None else self._manifest.versions
 
     def __len__(self) -> int:
         """The number of steps; of a recording that is no series of steps, the number of rows."""
@@ -183,12 +201,12 @@ class Episode:
 
     def _steps(self, start: int, stop: int) -> Iterator[Step]:
         """Yield the steps of the transitions `[start, stop)`."""
-        observations = self._values("observation", start, stop + 1)
-        actions = self._values("action", start, stop)
+        observations = self.values("observation", start, stop + 1)
+        actions = self.values("action", start, stop)
         rewards, terminations, truncations = (
             self.columns[path][start:stop].tolist() for path in ("reward", "terminated", "truncated")
         )
-        infos = self._infos(start + 1, stop + 1)
+        infos = self.info_values(start + 1, stop + 1)
         for i in range(stop - start):
             yield Step(
                 start + i + 1,
@@ -201,15 +219,15 @@ class Episode:
                 infos[i],
             )
 
-    def _values(self, name: str, start: int, stop: int) -> list[Any]:
-        """Return the values of one space in some rows."""
+    def values(self, name: str, start: int, stop: int) -> list[Any]:
+        """Return the values of one space, such as `action`, in the rows `[start, stop)`, each nested as the space nests."""
         node = self._node(name)
         columns = [self.columns[leaf.path][start:stop] for leaf in node.leaves]
         if not columns:
             return [node.unflatten(iter(())) for _ in range(start, stop)]
         return [node.unflatten(iter(row)) for row in zip(*columns, strict=True)]
 
-    def _infos(self, start: int, stop: int) -> list[dict[str, Any]]:
+    def info_values(self, start: int, stop: int) -> list[dict[str, Any]]:
         """Return the infos of some rows, each with the keys that it had."""
         columns = {path: self.columns[path][start:stop] for path in self._info_paths()}
         masks = {path: np.ma.getmaskarray(column).reshape(len(column), -1) for path, column in columns.items()}

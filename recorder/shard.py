@@ -66,11 +66,14 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the episodes of a shard come from: the environment, its frame rate and what the user says of them."""
+    """Where the episodes of a shard come from: the environment, its frame rate, what the user says of them, and the
+    versions of what the environment is made of.
+    """
 
     environment: Mapping[str, Any] | None = None
     fps: float | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 def shard_name(writer: str, counter: int, now: datetime) -> str:
@@ -128,7 +131,7 @@ def manifest_of(notes: Sequence[EpisodeNote], found: Sequence[Leaf], writer: str
         environment=None if origin.environment is None else dict(origin.environment),
         fps=origin.fps,
         metadata=dict(origin.metadata),
-        versions=versions(),
+        versions={**versions(), **origin.versions},
         host=socket.gethostname(),
         leaves=[leaf_to_json(leaf) for leaf in found],
     )

@@ -28,7 +28,7 @@ FLOORS = (
     "discarded episodes schema shard versions writing.staging",
     "episode routing routing.* writing writing.*",
     "rebuilding recording",
-    "following preview replaying replaying.* replay_buffer replay_buffer.* statistics stepping vector vector.* verify wrapper",
+    "following preview replaying replaying.* replay_buffer replay_buffer.* statistics stepping summary vector vector.* verify wrapper",
     "testing torch view view.*",
     "collect convert convert.* edit edit.*",
     "cli cli.*",
@@ -40,19 +40,19 @@ OWNERS = {
     "av": "preview storages.video storages.video_*",
     "h5py": "convert.* storages.hdf5 writing.pipeline",
     "imagecodecs": "preview storages.image_files storages.zarr_* webp webp_codec",
-    "matplotlib": "cli.* replaying.* statistics",
+    "matplotlib": "cli.* replaying.plotting statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
     "pyarrow": "bare bare.* convert.* storages.parquet*",
     "ray": "collect",
     "starlette": "view view.*",
     "torch": "torch",
-    "tqdm": "cli cli.* collect convert.* replaying.* replay_buffer.*",
+    "tqdm": "cli cli.* collect convert.* replaying.many replay_buffer.*",
     "typer": "cli cli.*",
     "uvicorn": "view view.*",
     "zarr": "convert.* replay_buffer.* storages.zarr storages.zarr_* webp_codec",
 }
 
-STEPPERS = "cli cli.* collect replaying.* stepping vector vector.* wrapper"
+STEPPERS = "cli cli.* collect replaying.driving stepping vector vector.* wrapper"
 """The modules that may call `step` of an environment."""
 
 ROOT = Path(__file__).resolve().parent.parent / "recorder"
