@@ -187,3 +187,16 @@ def check_sum(path: Path, size: int, crc: str) -> None:
     check_size(path, size)
     if (found := checksum(path)) != crc:
         raise DamagedError(f"{path} has changed since it was written: its sum is {found}, not {crc}")
+
+
+def size_text(count: float) -> str:
+    """Return a number of bytes for people.
+
+    >>> size_text(999), size_text(1_234_567)
+    ('999 B', '1.2 MB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from recorder.cli.options import AsJSON, Place
-from recorder.cli.printing import Column, counted, say, say_json, size, table, terminal_width
+from recorder.cli.printing import Column, counted, say, say_json, table, terminal_width
+from recorder.files import size_text
 
 EXAMPLES = """\b
 Examples:
@@ -45,7 +46,7 @@ def list_trash(path: Place, as_json: AsJSON = False) -> None:
         say_json({"path": str(path), "discarded": [one.to_json() for one in found]})
         return
     columns = [Column("name"), Column("episodes", True), Column("steps", True), Column("size", True), Column("reason")]
-    rows = [(one.name, len(one.episodes), one.steps, size(one.bytes), one.reason) for one in found]
+    rows = [(one.name, len(one.episodes), one.steps, size_text(one.bytes), one.reason) for one in found]
     say(table(columns, rows, terminal_width()) if rows else "nothing was put aside")
 
 
@@ -78,4 +79,4 @@ def empty(
         say_json({"path": str(path), "deleted": [one.to_json() for one in gone]})
         return
     episodes = sum(len(one.episodes) for one in gone)
-    say(f"deleted {counted(episodes, 'episode')}, {size(sum(one.bytes for one in gone))}")
+    say(f"deleted {counted(episodes, 'episode')}, {size_text(sum(one.bytes for one in gone))}")

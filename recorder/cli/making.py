@@ -20,11 +20,11 @@ from recorder.cli.printing import (
     own_stdout,
     say,
     say_json,
-    size,
     span,
     table,
     terminal_width,
 )
+from recorder.files import size_text
 
 RECORD_EXAMPLES = """\b
 Examples:
@@ -114,7 +114,7 @@ def say_recorded(result: dict[str, Any], as_json: bool) -> None:
         return
     episodes, steps = counted(result["episodes"], "episode"), counted(result["steps"], "step")
     said = {
-        "recorded": f"{episodes}, {steps}, {size(result['bytes'])}",
+        "recorded": f"{episodes}, {steps}, {size_text(result['bytes'])}",
         "ended": frequencies(result["ends"]),
         "return": span(result["return"]),
         "not kept": ", ".join(f"{path} ({kind})" for path, kind in result["unkept"].items()) or None,

@@ -114,19 +114,6 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
-def size(count: float) -> str:
-    """Return a number of bytes for people.
-
-    >>> size(999), size(1_234_567)
-    ('999 B', '1.2 MB')
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:,.1f} TB"
-
-
 def counted(number: int, what: str) -> str:
     """Return a number of things.
 

@@ -16,11 +16,11 @@ from recorder.cli.printing import (
     on_terminal,
     say,
     say_json,
-    size,
     span,
     table,
     terminal_width,
 )
+from recorder.files import size_text
 
 INFO_EXAMPLES = """\b
 Examples:
@@ -65,7 +65,7 @@ def info_lines(said: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     yield "recording", said["path"]
     yield "episodes", said["episodes"]
     yield ("steps" if said["rows"] == "episode" else "rows"), said["steps"]
-    yield "size", f"{size(said['bytes'])} in {counted(said['shards'], 'shard')}"
+    yield "size", f"{size_text(said['bytes'])} in {counted(said['shards'], 'shard')}"
     yield "ended", frequencies(said["ends"])
     yield "return", span(said["return"])
     yield "begun", said["first"] and f"{said['first']} to {said['last']}"

@@ -55,6 +55,7 @@ class Tally:
     episodes: int = 0
     steps: int = 0
     discarded: int = 0
+    refused: int = 0
     trimmed: list[str] = field(default_factory=list)
     ends: dict[str, int] = field(default_factory=dict)
 
@@ -224,17 +225,23 @@ class Committer:
         # From here on they are there: whatever fails now, another commit would bring them twice.
         self._shards += 1
         self._done(notes)
+        self._count(notes, reason)
         if self._options.fsync:
             sync(place)
         self._writer.forget([note.number for note in notes])
         if reason:
-            self.tally.discarded += len(notes)
             self.tally.trimmed += trim(self._recording, self._options.trash)
+
+    def _count(self, notes: Sequence[EpisodeNote], reason: str) -> None:
+        tally = self.tally
+        tally.refused += sum(len(note.refused) for note in notes)
+        if reason:
+            tally.discarded += len(notes)
             return
-        self.tally.episodes += len(notes)
-        self.tally.steps += sum(note.transitions for note in notes)
+        tally.episodes += len(notes)
+        tally.steps += sum(note.transitions for note in notes)
         for note in notes:
-            self.tally.ends[note.end] = self.tally.ends.get(note.end, 0) + 1
+            tally.ends[note.end] = tally.ends.get(note.end, 0) + 1
 
     def _done(self, notes: Sequence[EpisodeNote]) -> None:
         gone = {note.number for note in notes}
