@@ -17,7 +17,7 @@ import pytest
 FLOORS = (
     # From the ground up. A module imports from the floors below its own, and from its own but for cycles.
     "errors",
-    "columns files infos leaf metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec",
+    "columns files infos leaf threads metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec",
     "metadata.vocabulary spaces spaces.*",
     "storages.base writing.rows",
     "storages.table storages.table_*",  # what the table storages share
@@ -39,7 +39,7 @@ OWNERS = {
     # What is large, slow to import or optional is imported by these modules and no others.
     "av": "preview storages.video storages.video_*",
     "h5py": "convert.* storages.hdf5 writing.pipeline",
-    "imagecodecs": "preview storages.image_files storages.zarr_* webp webp_codec",
+    "imagecodecs": "preview replay_buffer.chunk_codecs storages.image_files storages.zarr_* webp webp_codec",
     "matplotlib": "cli.* replaying.plotting statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
     "pyarrow": "bare bare.* convert.* storages.parquet*",

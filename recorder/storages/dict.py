@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Self, TypeVar
 
@@ -21,7 +22,9 @@ from recorder.storages.base import (
     storage_from_json,
 )
 from recorder.storages.hdf5 import HDF5Storage
+from recorder.storages.table import TableWriter
 from recorder.storages.table_reading import LazyColumns
+from recorder.threads import side_by_side
 
 T = TypeVar("T")
 
@@ -147,6 +150,8 @@ class DictWriter(Writer):
         self._shares = tuple(shares)
         self._series = series
         self._declared = frozenset().union(*(share.paths for share in shares))
+        self._tables = [share for share in shares if isinstance(share.writer, TableWriter)]
+        self._streams = [share for share in shares if not isinstance(share.writer, TableWriter)]
         self._ending = [share.writer for share in shares if type(share.writer).end is not Writer.end]
 
     @property
@@ -160,7 +165,7 @@ class DictWriter(Writer):
             paths = share.paths | free if share is self._shares[0] else share.paths
             share.writer.append({path: rows[path] for path in paths}, runs)
 
-        each(append, self._shares)
+        side_by_side([partial(each, append, self._tables), *(partial(append, share) for share in self._streams)])
 
     def end(self, segment: int) -> None:
         if self._ending:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
-import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,12 +18,13 @@ import av
 import numpy as np
 
 from recorder.columns import Array, Column, Rows
-from recorder.errors import ClosedError, EpisodeError, LayoutError, RecorderError, WriteError
+from recorder.errors import ClosedError, EpisodeError, LayoutError, WriteError
 from recorder.files import link_or_copy, remove, sync
 from recorder.leaf import Leaf, Per
 from recorder.storages.base import Counts, Reader, Run, Segment, Storage, Writer, register_storage
 from recorder.storages.video_codecs import CODECS, Coding, Encoder, GrowingFile, pixels_of
 from recorder.storages.video_reading import Decoders, VideoColumn, VideoReader, video_name, whole_size
+from recorder.threads import side_by_side
 
 FPS = 30.0
 """Frames a second where neither the storage nor the metadata of the leaf name them."""
@@ -431,38 +430,6 @@ def _part(rows: Rows, run: Run, per: Per) -> Array:
 
 def _rows(segment: Segment, per: Per) -> int:
     return segment.moments if per == "moment" else segment.transitions
-
-
-def side_by_side(tasks: Sequence[Callable[[], None]]) -> None:
-    """Do all tasks, on as many threads as there are cores; then raise the first error of any of them.
-
-    Encoders release the interpreter, so that two cameras do not take twice as long as one.
-    """
-    waiting = deque(tasks)
-    errors: list[RecorderError] = []
-
-    def work() -> None:
-        while True:
-            try:
-                task = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                task()
-            except RecorderError as error:
-                errors.append(error)
-
-    helpers: list[threading.Thread] = []
-    with suppress(RuntimeError):  # the interpreter ends, and starts no more threads
-        for _ in range(min(len(tasks), os.cpu_count() or 1) - 1):
-            helper = threading.Thread(target=work, name="recorder-video", daemon=True)
-            helper.start()
-            helpers.append(helper)
-    work()
-    for helper in helpers:
-        helper.join()
-    if errors:
-        raise errors[0]
 
 
 class Head:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +13,7 @@ from recorder.columns import Array, Column
 from recorder.errors import DamagedError, FormatError
 from recorder.leaf import Leaf
 from recorder.storages.zarr_shards import ChunkSource
+from recorder.threads import cores, side_by_side
 
 PARALLEL_BYTES = 2 << 20
 """From so many decoded bytes on, chunks are decoded on several cores.
@@ -87,31 +86,10 @@ class ChunkColumn(Column):
 
 def for_each(call: Callable[[int], None], count: int, nbytes: int) -> None:
     """Call with 0 to `count` - 1, on several cores where so many bytes of work are worth it."""
-    cores = min(_cores(), count) if nbytes >= PARALLEL_BYTES else 1
+    shares = min(cores(), MOST_CORES, count) if nbytes >= PARALLEL_BYTES else 1
 
-    def share(core: int) -> None:
-        for i in range(core, count, cores):
+    def share(first: int) -> None:
+        for i in range(first, count, shares):
             call(i)
 
-    others = range(1, cores)
-    try:
-        futures = [_pool(os.getpid()).submit(share, core) for core in others] if cores > 1 else []
-    except RuntimeError:  # the interpreter exits, and its threads take no more work
-        futures = []
-        for core in others:
-            share(core)
-    share(0)
-    for future in futures:
-        future.result()
-
-
-@lru_cache(maxsize=1)
-def _pool(process: int) -> ThreadPoolExecutor:
-    """Return the threads of this process: a forked child has none of its parent's."""
-    return ThreadPoolExecutor(MOST_CORES - 1, thread_name_prefix="recorder-zarr")
-
-
-@lru_cache(maxsize=1)
-def _cores() -> int:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return min(MOST_CORES, len(affinity(0)) if affinity else os.cpu_count() or 1)
+    side_by_side([partial(share, first) for first in range(shares)])

@@ -251,7 +251,7 @@ def test_a_column_is_read_by_rows_slices_lists_and_masks(tmp_path: Path) -> None
 
 def test_large_slices_are_decoded_on_several_cores_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zarr_columns, "PARALLEL_BYTES", 1)
-    monkeypatch.setattr(zarr_columns, "_cores", lambda: 3)
+    monkeypatch.setattr(zarr_columns, "cores", lambda: 3)
     rows = episode(50)
     reader = packed(tmp_path / "shard", [rows])
     assert_holds(reader, [rows], [Segment(0, 50, 49)])
@@ -740,7 +740,7 @@ def test_a_reader_and_its_columns_are_pickled_and_still_read(tmp_path: Path) -> 
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_a_forked_child_reads_with_threads_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zarr_columns, "PARALLEL_BYTES", 1)
-    monkeypatch.setattr(zarr_columns, "_cores", lambda: 2)
+    monkeypatch.setattr(zarr_columns, "cores", lambda: 2)
     rows = episode(40)
     reader = packed(tmp_path / "shard", [rows])
     column = reader.whole(IMAGE.path)
@@ -773,7 +773,7 @@ def test_rows_are_read_while_the_interpreter_exits(tmp_path: Path) -> None:
     from recorder.storages import zarr_columns
     from recorder.storages.base import Counts, Segment
     from recorder.storages.zarr import ZarrStorage
-    zarr_columns._cores = lambda: 2
+    zarr_columns.cores = lambda: 2
     leaf = Leaf("x", (500, 500, 3), "uint8", "image")
     reader = ZarrStorage().reader(Path({str(tmp_path / "shard")!r}), [leaf], Counts.of([Segment(0, 8, 7)]))
     atexit.register(lambda: print(reader.whole("x")[:].all()))
