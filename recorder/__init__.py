@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         MismatchError,
         MissingExtraError,
         NotARecordingError,
+        NotAReplayBufferError,
         RecorderError,
         RowError,
         SpaceError,
@@ -24,10 +25,10 @@ if TYPE_CHECKING:
     from recorder.leaf import Leaf
     from recorder.metadata.annotation import annotate
     from recorder.recording import Recording
-    from recorder.routing.layouts import layout
     from recorder.replaying.replay import replay
     from recorder.replaying.report import ReplayReport
     from recorder.replay_buffer.buffer import ReplayBuffer
+    from recorder.routing.layouts import layout
     from recorder.schema import StepSpace
     from recorder.storages.base import Storage
     from recorder.storages.dict import DictStorage
@@ -58,16 +59,17 @@ __all__ = [
     "MismatchError",
     "MissingExtraError",
     "NotARecordingError",
+    "NotAReplayBufferError",
     "NpzStorage",
     "ParquetStorage",
     "Recorder",
     "RecorderError",
     "Recording",
     "RecordingWriter",
-    "RowError",
-    "SpaceError",
     "ReplayBuffer",
     "ReplayReport",
+    "RowError",
+    "SpaceError",
     "Step",
     "StepSpace",
     "Storage",
@@ -78,9 +80,9 @@ __all__ = [
     "find",
     "layout",
     "plan",
+    "replay",
 ]
 
-    "replay",
 # Gymnasium, PyAV and h5py take a second to import: too long for a reader of one zarr array, or `recorder --help`.
 _HOMES = {
     "CommitOptions": "writing.committing",
@@ -93,10 +95,10 @@ _HOMES = {
     "Recorder": "wrapper",
     "Recording": "recording",
     "RecordingWriter": "writing.writer",
-    "Step": "episode",
-    "StepSpace": "schema",
     "ReplayReport": "replaying.report",
     "ReplayBuffer": "replay_buffer.buffer",
+    "Step": "episode",
+    "StepSpace": "schema",
     "Storage": "storages.base",
     "VideoStorage": "storages.video",
     "ZarrStorage": "storages.zarr",
@@ -104,9 +106,9 @@ _HOMES = {
     "find": "wrapper",
     "layout": "routing.layouts",
     "plan": "wrapper",
+    "replay": "replaying.replay",
 }
 
-    "replay": "replaying.replay",
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use; what has no home of its own here is an error class."""

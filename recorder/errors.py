@@ -33,6 +33,10 @@ class NotARecordingError(RecorderError, FileNotFoundError):
     """A folder holds no recording."""
 
 
+class NotAReplayBufferError(RecorderError, FileNotFoundError):
+    """A place holds no replay buffer."""
+
+
 class FormatError(RecorderError, ValueError):
     """A file does not say what the format says it must."""
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.columns import Array
 from recorder.errors import DamagedError, FormatError
 from recorder.storages.zarr_array import CRC_BYTES, Grid, crc_bytes
 
@@ -91,14 +92,14 @@ class ShardFile:
             if start == MISSING:
                 raise DamagedError(f"{self.path} lacks chunk {i}")
         coded = []
-        for run in _neighbours(spans):
+        for run in neighbours(spans):
             first = run[0][0]
             data = self._read(first, run[-1][1] - first)
             coded += [data[start - first : stop - first] for start, stop in run]
         return coded
 
 
-def _neighbours(spans: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+def neighbours(spans: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """Return spans in groups of which each lies in one piece."""
     runs: list[list[tuple[int, int]]] = []
     end = -1
@@ -110,11 +111,24 @@ def _neighbours(spans: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]
     return runs
 
 
+class RowGrid(Protocol):
+    """How many rows a chunk has, and how they are decoded."""
+
+    @property
+    def chunk_rows(self) -> int: ...
+
+    def empty(self, rows: int) -> Array:
+        """Return room for rows."""
+
+    def decode(self, chunk: Any, out: Array) -> None:
+        """Write the rows of a chunk into `out`, `(chunk_rows, *shape)`."""
+
+
 class ChunkSource(Protocol):
     """Where the coded chunks of an array are."""
 
     @property
-    def grid(self) -> Grid: ...
+    def grid(self) -> RowGrid: ...
 
     def read(self, chunks: Sequence[int]) -> Sequence[Any]:
         """Return coded chunks by their increasing numbers."""
