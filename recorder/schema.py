@@ -13,7 +13,8 @@ import msgspec
 from gymnasium import spaces
 from gymnasium.spaces import Space
 
-from recorder.errors import FormatError, MismatchError, NotARecordingError, SpaceError
+from recorder.digests import digest_leaf, digest_path, is_digest
+from recorder.errors import FormatError, LayoutError, MismatchError, NotARecordingError, SpaceError
 from recorder.files import read_small, sync, write_file
 from recorder.leaf import JSON, Leaf, leaf_from_json, leaf_to_json
 from recorder.shard import FORMAT
@@ -22,6 +23,7 @@ from recorder.spaces.space_json import space_from_json, space_to_json
 from recorder.spaces.structure import ArrayNode, Excluded, Node, keep_all, prune, structure
 from recorder.storages.base import Storage, storage_from_json
 from recorder.storages.dict import DictStorage
+from recorder.storages.hdf5 import HDF5Storage
 
 NOTE = "recording.json"
 NOTE_BYTES = 64 << 20
@@ -114,6 +116,26 @@ def _left(leaves: Mapping[str, Leaf], excluded: Excluded) -> Mapping[str, Leaf]:
     return leaves
 
 
+def with_digests(schema: Schema) -> Schema:
+    """Return a schema with digests of each leaf that its storage keeps with loss."""
+    lossy = [leaf for leaf in schema.leaves.values() if leaf.fixed and not schema.storage.exact(leaf)]
+    added = {leaf.path: leaf for leaf in map(digest_leaf, lossy) if leaf.path not in schema.leaves}
+    storage = schema.storage
+    try:
+        storage.default.check(list(added.values()))
+    except LayoutError:  # one storage of pictures for all rows
+        storage = replace(storage, storages={**storage.storages, **dict.fromkeys(added, HDF5Storage())})
+    return replace(schema, leaves={**schema.leaves, **added}, storage=storage)
+
+
+def without_digests(schema: Schema) -> Schema:
+    """Return a schema without digests: what a row is, not what is kept of it besides."""
+    digests = {path for path, leaf in schema.leaves.items() if is_digest(leaf)}
+    storages = {path: storage for path, storage in schema.storage.storages.items() if path not in digests}
+    leaves = {path: leaf for path, leaf in schema.leaves.items() if path not in digests}
+    return replace(schema, leaves=leaves, storage=replace(schema.storage, storages=storages))
+
+
 def schema_to_json(schema: Schema) -> dict[str, JSON]:
     """Return what `recording.json` says of a schema."""
     return {
@@ -163,7 +185,9 @@ def _schema(note: RecordingNote) -> Schema:
     else:
         declared = declare(named[ROW])
     leaves = {leaf.path: leaf for leaf in map(leaf_from_json, note.leaves)}
-    if unknown := leaves.keys() - declared.leaves.keys():
+    digests = {digest_path(leaf): digest_leaf(leaf) for leaf in leaves.values()}
+    known = {**{path: leaf for path, leaf in digests.items() if leaf == leaves.get(path)}, **declared.leaves}
+    if unknown := leaves.keys() - known.keys():
         raise FormatError(f"{NOTE} has leaves that are not in its spaces: {sorted(unknown)}")
     storage: Storage = storage_from_json(note.storage)
     if not isinstance(storage, DictStorage):
@@ -188,8 +212,11 @@ def create(path: Path, schema: Schema) -> bool:
 
 
 def compare(path: Path, theirs: Schema, ours: Schema, *, storage: bool = True, dtypes: bool = False) -> None:
-    """Raise `MismatchError` with all differences between a recording and what would be appended to it."""
-    found = list(_differences(theirs, ours, storage, dtypes))
+    """Raise `MismatchError` with all differences between a recording and what would be appended to it.
+
+    Digests make no difference: what is appended has them as the recording has.
+    """
+    found = list(_differences(without_digests(theirs), without_digests(ours), storage, dtypes))
     if found:
         listed = "\n  ".join(found)
         raise MismatchError(

@@ -69,6 +69,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         flush_every: float = 10.0,
         fsync: bool = True,
         trash: int = 1 << 30,
+        digests: bool = True,
         verbose: int = 1,
     ) -> None:
         """Wrap `env`; nothing is on disk before its first step.
@@ -88,6 +89,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             flush_every: seconds until a finished episode is on disk; 0 commits it before `reset` returns.
             fsync: whether committed episodes survive a power loss, not only a kill.
             trash: bytes of discarded episodes that are kept in `discarded/`; 0 deletes them at once.
+            digests: keep a sum of each picture that is coded with loss, by which a replay is compared exactly.
             verbose: what to say at `close`: 0 or False nothing, 1 a line with what is on disk, 2 all that is known.
 
         Raises:
@@ -112,7 +114,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             exclude=exclude,
             existing=existing,
             keep_if=keep_if,
-            options=CommitOptions(flush_every, fsync, trash),
+            options=CommitOptions(flush_every, fsync, trash, digests),
             origin=Origin(
                 None if spec is None else spec_to_json(spec),
                 layouts.render_fps(env),

@@ -16,7 +16,7 @@ from recorder.replaying.lossy import CodecBound
 from recorder.replaying.report import Divergence, LeafError, Method
 from recorder.schema import Schema
 from recorder.spaces.structure import DictNode, Node
-from recorder.writing.digests import digest, digest_path
+from recorder.digests import digest, digest_path
 
 BLOCK_BYTES, BLOCK_ROWS = 8 << 20, 256
 """Recorded rows that are read at once."""

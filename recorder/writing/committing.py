@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from recorder.columns import Column, Rows
+from recorder.digests import DIGEST, digests, is_digest
 from recorder.discarded import QUOTA, trim
 from recorder.episodes import EpisodeNote, encode_notes
 from recorder.files import remove, sync, write_file
@@ -34,7 +35,9 @@ Judge = Callable[[EpisodeNote, Mapping[str, Column]], str | None]
 
 @dataclass(frozen=True)
 class CommitOptions:
-    """When and how finished episodes reach the disk."""
+    """When and how finished episodes reach the disk; `digests` of pictures that are kept with loss let a replay compare
+    them exactly. A recording that is there already keeps to what it has.
+    """
 
     flush_every: float = 10.0
     fsync: bool = True
@@ -45,6 +48,7 @@ class Finished(NamedTuple):
     """An episode that has ended; with a `reason` it is to be put aside."""
 
     note: EpisodeNote
+    digests: bool = True
     reason: str
 
 
@@ -96,6 +100,7 @@ class Committer:
         self._unsaved = False
         self.saved = time.monotonic()
 
+        self._digested = [leaf.path.removeprefix(f"{DIGEST}/") for leaf in leaves if is_digest(leaf)]
     def begin(self, note: EpisodeNote) -> None:
         """Expect rows of a new episode."""
         self._running[note.number] = note
@@ -104,7 +109,7 @@ class Committer:
         """Take rows; an episode of which some could not be taken is kept up to the last whole row."""
         sound = [run for run in runs if run.segment not in self._broken] if self._broken else runs
         try:
-            self._writer.append(rows, sound)
+            self._writer.append(self._with_digests(rows), sound)
         except BaseException:
             self._broken.update(run.segment for run in sound)
             raise
@@ -122,6 +127,12 @@ class Committer:
             return
         try:
             self._writer.end(note.number)
+    def _with_digests(self, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
+        """Add the digests of rows that are about to be coded with loss."""
+        if not self._digested:
+            return rows
+        return {**rows, **{f"{DIGEST}/{path}": digests(rows[path]) for path in self._digested}}
+
         except BaseException:
             self._broken.add(note.number)
             self._settle(note, reason)

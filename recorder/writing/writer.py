@@ -25,7 +25,18 @@ from recorder.infos import snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
 from recorder.routing.layouts import extend, layout, settle
 from recorder.routing.rules import check_infos
-from recorder.schema import FLAGS, ROW, Schema, StepSpace, compare, create, declare, read_schema
+from recorder.schema import (
+    FLAGS,
+    ROW,
+    Schema,
+    StepSpace,
+    compare,
+    create,
+    declare,
+    read_schema,
+    with_digests,
+    without_digests,
+)
 from recorder.shard import Origin
 from recorder.spaces.structure import Node, NoNode
 from recorder.storages.base import Storage
@@ -182,6 +193,7 @@ class RecordingWriter:
 
         A first row may have moved leaves there to other storages than the layout named; so it may have done here.
         """
+        theirs = without_digests(theirs)
         compare(self.path, theirs, self.schema, storage=False, dtypes=dtypes)
         if self._storage is not None:
             leaves = list(theirs.leaves.values())
@@ -445,12 +457,15 @@ class RecordingWriter:
 
     def _make_committer(self) -> Committer:
         """Make the recording on disk and what commits to it; called by the worker."""
-        if not create(self.path, self.schema):
-            self._follow(read_schema(self.path), dtypes=True)
+        kept = with_digests(self.schema) if self.options.digests else self.schema
+        if not create(self.path, kept):
+            kept = read_schema(self.path)
+            self._follow(kept, dtypes=True)
         self.recovered = recover(self.path)
         staging = Staging.make(self.path, self.writer)
         judge = None if self._keep_if is None else self._judge
-        committer = Committer(self.path, self.storage, self.leaves, self.origin, self.options, staging, judge)
+        leaves = list(kept.leaves.values())
+        committer = Committer(self.path, kept.storage, leaves, self.origin, self.options, staging, judge)
         self._committer = committer
         return committer
 
