@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from recorder.storages.base import Storage
     from recorder.storages.dict import DictStorage
     from recorder.storages.hdf5 import HDF5Storage
+    from recorder.storages.image_files import ImageFileStorage
     from recorder.storages.npz import NpzStorage
     from recorder.storages.parquet import ParquetStorage
     from recorder.storages.video import VideoStorage
@@ -53,6 +54,7 @@ __all__ = [
     "ExistsError",
     "FormatError",
     "HDF5Storage",
+    "ImageFileStorage",
     "LayoutError",
     "Leaf",
     "MetadataError",
@@ -89,6 +91,7 @@ _HOMES = {
     "DictStorage": "storages.dict",
     "Episode": "episode",
     "HDF5Storage": "storages.hdf5",
+    "ImageFileStorage": "storages.image_files",
     "Leaf": "leaf",
     "NpzStorage": "storages.npz",
     "ParquetStorage": "storages.parquet",

@@ -21,7 +21,7 @@ FLOORS = (
     "metadata.vocabulary spaces spaces.*",
     "storages.base writing.rows",
     "storages.table storages.table_*",  # what the table storages share
-    "storages.hdf5 storages.image_files storages.npz storages.parquet* storages.video storages.video_*",
+    "storages.hdf5 storages.image_files* storages.npz storages.parquet* storages.video storages.video_*",
     "storages.zarr storages.zarr_*",
     "storages.dict",
     "storages",  # the storages by name
@@ -39,7 +39,7 @@ OWNERS = {
     # What is large, slow to import or optional is imported by these modules and no others.
     "av": "preview storages.video storages.video_*",
     "h5py": "convert.* storages.hdf5 writing.pipeline",
-    "imagecodecs": "preview replay_buffer.chunk_codecs storages.image_files storages.zarr_* webp webp_codec",
+    "imagecodecs": "preview replay_buffer.chunk_codecs storages.image_files* storages.zarr_* webp webp_codec",
     "matplotlib": "cli.* replaying.plotting statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
     "pyarrow": "bare bare.* convert.* storages.parquet*",

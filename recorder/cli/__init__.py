@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recorder.cli import discarding, following, making, mending, reading, showing
+from recorder.cli import discarding, following, making, mending, reading, replaying, showing
 from recorder.cli.printing import ReaderGoneError, printable, say
 
 # Typer names no other of Click's errors, and since 0.26 it brings its own Click.
@@ -26,6 +26,7 @@ app.command("info", epilog=reading.INFO_EXAMPLES)(reading.info)
 app.command("list", epilog=reading.LIST_EXAMPLES)(reading.list_episodes)
 # So that -1 is the last episode and not an option.
 app.command("show", epilog=showing.EXAMPLES, context_settings={"ignore_unknown_options": True})(showing.show)
+app.command("replay", epilog=replaying.EXAMPLES, context_settings={"ignore_unknown_options": True})(replaying.replay)
 app.command("follow", epilog=following.EXAMPLES)(following.follow)
 app.command("verify", epilog=mending.VERIFY_EXAMPLES)(mending.verify)
 app.command("recover", epilog=mending.RECOVER_EXAMPLES)(mending.recover)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from recorder.columns import Array, Column
+from recorder.digests import digest, digest_path
 from recorder.episode import Episode
 from recorder.errors import RowError
 from recorder.leaf import Leaf
@@ -16,7 +17,6 @@ from recorder.replaying.lossy import CodecBound
 from recorder.replaying.report import Divergence, LeafError, Method
 from recorder.schema import Schema
 from recorder.spaces.structure import DictNode, Node
-from recorder.digests import digest, digest_path
 
 BLOCK_BYTES, BLOCK_ROWS = 8 << 20, 256
 """Recorded rows that are read at once."""

@@ -195,7 +195,7 @@ class Reader(ABC):
 
 
 S = TypeVar("S", bound=type[Storage])
-BUILTIN = ("dict", "hdf5", "npz", "parquet", "video", "zarr")
+BUILTIN = ("dict", "hdf5", "image_files", "npz", "parquet", "video", "zarr")
 """The ids of the storages of this package; each registers itself when its module is imported."""
 
 _registered: dict[str, type[Storage]] = {}
