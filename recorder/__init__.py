@@ -25,9 +25,14 @@ if TYPE_CHECKING:
     from recorder.leaf import Leaf
     from recorder.metadata.annotation import annotate
     from recorder.recording import Recording
+    from recorder.replaying.many import replay_all
     from recorder.replaying.replay import replay
     from recorder.replaying.report import ReplayReport
+    from recorder.replay_buffer.adding import create_zarr_replay_buffer
     from recorder.replay_buffer.buffer import ReplayBuffer
+    from recorder.replay_buffer.codecs import WebP
+    from recorder.replay_buffer.creating import create_zarr_arrays
+    from recorder.replay_buffer.specs import is_uint8_image_spec
     from recorder.routing.layouts import layout
     from recorder.schema import StepSpace
     from recorder.storages.base import Storage
@@ -80,11 +85,14 @@ __all__ = [
     "ZarrStorage",
     "annotate",
     "find",
+    "create_zarr_arrays",
+    "create_zarr_replay_buffer",
     "layout",
     "plan",
     "replay",
 ]
 
+    "replay_all",
 # Gymnasium, PyAV and h5py take a second to import: too long for a reader of one zarr array, or `recorder --help`.
 _HOMES = {
     "CommitOptions": "writing.committing",
@@ -107,11 +115,16 @@ _HOMES = {
     "ZarrStorage": "storages.zarr",
     "annotate": "metadata.annotation",
     "find": "wrapper",
+    "WebP": "replay_buffer.codecs",
     "layout": "routing.layouts",
+    "create_zarr_arrays": "replay_buffer.creating",
+    "create_zarr_replay_buffer": "replay_buffer.adding",
+    "is_uint8_image_spec": "replay_buffer.specs",
     "plan": "wrapper",
     "replay": "replaying.replay",
 }
 
+    "replay_all": "replaying.many",
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use; what has no home of its own here is an error class."""
