@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from recorder.errors import (
         ClosedError,
         DamagedError,
+        DivergedError,
         EpisodeError,
         ExistsError,
         FormatError,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from recorder.recording import Recording
     from recorder.replaying.many import replay_all
     from recorder.replaying.replay import replay
+    from recorder.replaying.replay_env import ReplayEnv, ReplayVectorEnv
     from recorder.replaying.report import ReplayReport
     from recorder.replay_buffer.adding import create_zarr_replay_buffer
     from recorder.replay_buffer.buffer import ReplayBuffer
@@ -54,6 +56,7 @@ __all__ = [
     "CommitOptions",
     "DamagedError",
     "DictStorage",
+    "DivergedError",
     "Episode",
     "EpisodeError",
     "ExistsError",
@@ -74,7 +77,9 @@ __all__ = [
     "Recording",
     "RecordingWriter",
     "ReplayBuffer",
+    "ReplayEnv",
     "ReplayReport",
+    "ReplayVectorEnv",
     "RowError",
     "SpaceError",
     "Step",
@@ -108,7 +113,9 @@ _HOMES = {
     "RecordingWriter": "writing.writer",
     "ReplayReport": "replaying.report",
     "ReplayBuffer": "replay_buffer.buffer",
+    "ReplayEnv": "replaying.replay_env",
     "Step": "episode",
+    "ReplayVectorEnv": "replaying.replay_env",
     "StepSpace": "schema",
     "Storage": "storages.base",
     "VideoStorage": "storages.video",

@@ -49,6 +49,10 @@ class EpisodeError(RecorderError, RuntimeError):
     """A call came at a time in the episode when it has no meaning."""
 
 
+class DivergedError(RecorderError, ValueError):
+    """A replay does not give what was recorded."""
+
+
 class ClosedError(RecorderError, RuntimeError):
     """A writer was used after `close`, or in another process than the one that made it."""
 
