@@ -86,18 +86,20 @@ __all__ = [
     "StepSpace",
     "Storage",
     "VideoStorage",
+    "WebP",
     "WriteError",
     "ZarrStorage",
     "annotate",
-    "find",
     "create_zarr_arrays",
     "create_zarr_replay_buffer",
+    "find",
+    "is_uint8_image_spec",
     "layout",
     "plan",
     "replay",
+    "replay_all",
 ]
 
-    "replay_all",
 # Gymnasium, PyAV and h5py take a second to import: too long for a reader of one zarr array, or `recorder --help`.
 _HOMES = {
     "CommitOptions": "writing.committing",
@@ -111,27 +113,27 @@ _HOMES = {
     "Recorder": "wrapper",
     "Recording": "recording",
     "RecordingWriter": "writing.writer",
-    "ReplayReport": "replaying.report",
-    "ReplayBuffer": "replay_buffer.buffer",
     "ReplayEnv": "replaying.replay_env",
-    "Step": "episode",
+    "ReplayReport": "replaying.report",
     "ReplayVectorEnv": "replaying.replay_env",
+    "ReplayBuffer": "replay_buffer.buffer",
+    "Step": "episode",
     "StepSpace": "schema",
     "Storage": "storages.base",
     "VideoStorage": "storages.video",
     "ZarrStorage": "storages.zarr",
-    "annotate": "metadata.annotation",
-    "find": "wrapper",
     "WebP": "replay_buffer.codecs",
-    "layout": "routing.layouts",
+    "annotate": "metadata.annotation",
     "create_zarr_arrays": "replay_buffer.creating",
     "create_zarr_replay_buffer": "replay_buffer.adding",
     "is_uint8_image_spec": "replay_buffer.specs",
+    "find": "wrapper",
+    "layout": "routing.layouts",
     "plan": "wrapper",
     "replay": "replaying.replay",
+    "replay_all": "replaying.many",
 }
 
-    "replay_all": "replaying.many",
 
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use; what has no home of its own here is an error class."""
