@@ -42,13 +42,13 @@ class CommitOptions:
     flush_every: float = 10.0
     fsync: bool = True
     trash: int = QUOTA
+    digests: bool = True
 
 
 class Finished(NamedTuple):
     """An episode that has ended; with a `reason` it is to be put aside."""
 
     note: EpisodeNote
-    digests: bool = True
     reason: str
 
 
@@ -94,13 +94,13 @@ class Committer:
         self._noted: set[int] = set()
         self._shards = 0
         self._row_bytes = sum(leaf.nbytes for leaf in leaves)
+        self._digested = [leaf.path.removeprefix(f"{DIGEST}/") for leaf in leaves if is_digest(leaf)]
         self._has_reward = any(leaf.path == "reward" for leaf in leaves)
         self._interval = options.flush_every or RETRY
         self._due = time.monotonic() + self._interval
         self._unsaved = False
         self.saved = time.monotonic()
 
-        self._digested = [leaf.path.removeprefix(f"{DIGEST}/") for leaf in leaves if is_digest(leaf)]
     def begin(self, note: EpisodeNote) -> None:
         """Expect rows of a new episode."""
         self._running[note.number] = note
@@ -121,18 +121,18 @@ class Committer:
             note.transitions += stop - start - first
             note.total += total
 
-    def end(self, note: EpisodeNote, reason: str = "") -> None:
-        """Close an episode: it is committed with the next group, put aside with a reason, or forgotten if empty."""
-        if self._running.pop(note.number, None) is None:
-            return
-        try:
-            self._writer.end(note.number)
     def _with_digests(self, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
         """Add the digests of rows that are about to be coded with loss."""
         if not self._digested:
             return rows
         return {**rows, **{f"{DIGEST}/{path}": digests(rows[path]) for path in self._digested}}
 
+    def end(self, note: EpisodeNote, reason: str = "") -> None:
+        """Close an episode: it is committed with the next group, put aside with a reason, or forgotten if empty."""
+        if self._running.pop(note.number, None) is None:
+            return
+        try:
+            self._writer.end(note.number)
         except BaseException:
             self._broken.add(note.number)
             self._settle(note, reason)
