@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recorder.convert.zarr import to_zarr
     from recorder.episode import Episode, Step
     from recorder.errors import (
         ClosedError,
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
     from recorder.leaf import Leaf
     from recorder.metadata.annotation import annotate
     from recorder.recording import Recording
-    from recorder.replaying.many import replay_all
-    from recorder.replaying.replay import replay
-    from recorder.replaying.replay_env import ReplayEnv, ReplayVectorEnv
-    from recorder.replaying.report import ReplayReport
     from recorder.replay_buffer.adding import create_zarr_replay_buffer
     from recorder.replay_buffer.buffer import ReplayBuffer
     from recorder.replay_buffer.codecs import WebP
     from recorder.replay_buffer.creating import create_zarr_arrays
     from recorder.replay_buffer.specs import is_uint8_image_spec
+    from recorder.replaying.many import replay_all
+    from recorder.replaying.replay import replay
+    from recorder.replaying.replay_env import ReplayEnv, ReplayVectorEnv
+    from recorder.replaying.report import ReplayReport
     from recorder.routing.layouts import layout
     from recorder.schema import StepSpace
     from recorder.storages.base import Storage
@@ -98,6 +99,7 @@ __all__ = [
     "plan",
     "replay",
     "replay_all",
+    "to_zarr",
 ]
 
 # Gymnasium, PyAV and h5py take a second to import: too long for a reader of one zarr array, or `recorder --help`.
@@ -132,6 +134,7 @@ _HOMES = {
     "plan": "wrapper",
     "replay": "replaying.replay",
     "replay_all": "replaying.many",
+    "to_zarr": "convert.zarr",
 }
 
 

@@ -141,9 +141,10 @@ def find_arrays(place: Place, folder: str) -> dict[str, Node]:
     for child in place.children(folder):
         if child.startswith(".") or child == "zarr.json":
             continue
-        node = read_node(place, f"{folder}/{child}")
+        name = f"{folder}/{child}" if folder else child
+        node = read_node(place, name)
         if node is None:
-            found |= {f"{child}/{path}": inner for path, inner in find_arrays(place, f"{folder}/{child}").items()}
+            found |= {f"{child}/{path}": inner for path, inner in find_arrays(place, name).items()}
         else:
             found[child] = node
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.columns import Array, Column, Index, SpanColumn
-from recorder.errors import DamagedError, EpisodeError, FormatError, NotAReplayBufferError
+from recorder.errors import DamagedError, EpisodeError, FormatError, NotAReplayBufferError, RowError
 from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import MemoryColumn, Node, find_arrays, open_array, parsed, read_node
 from recorder.replay_buffer.committing import COMPLETE, ENDS, BufferWriter
@@ -144,10 +144,7 @@ class ReplayBuffer:
                 nothing was added.
             WriteError: another process writes to the buffer.
         """
-        writer = self._writing()
-        writer.append(episode)
-        writer.commit()
-        self.refresh()
+        self._change(lambda writer: writer.append(episode))
 
     def drop(self, episodes: int = 1) -> None:
         """Take the last episodes away.
@@ -155,8 +152,7 @@ class ReplayBuffer:
         Raises:
             EpisodeError: there are not so many.
         """
-        self._writing().drop(episodes)
-        self.refresh()
+        self._change(lambda writer: writer.drop(episodes))
 
     def pop(self) -> dict[str, Array]:
         """Take the last episode away, and return its rows.
@@ -170,13 +166,21 @@ class ReplayBuffer:
         self.drop()
         return episode
 
-    def _writing(self) -> BufferWriter:
-        """Return the writer of this buffer, which is held from the first call on until `close`."""
+    def _change(self, change: Callable[[BufferWriter], None]) -> None:
+        """Have something done by the writer, which is held from the first time on until `close`."""
         if self._memory:
             raise EpisodeError(f"keys of {self.name} are in memory: open the buffer anew to change it")
         if self._writer is None:
             self._writer = BufferWriter(self._place)
-        return self._writer
+        try:
+            change(self._writer)
+            self._writer.commit()
+        except RowError:
+            raise
+        except BaseException:
+            self.close()  # the next writer cuts off what this one has left
+            raise
+        self.refresh()
 
     def close(self) -> None:
         """Let others write; reading goes on. May be called twice."""

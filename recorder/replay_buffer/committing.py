@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from recorder.errors import ClosedError, DamagedError, EpisodeError, LayoutError, NotAReplayBufferError
+from recorder.leaf import Leaf
 from recorder.replay_buffer.arrays import Node, find_arrays, read_node
 from recorder.replay_buffer.encoding import Encoders
 from recorder.replay_buffer.fitting import fit_episode
@@ -100,6 +101,15 @@ class BufferWriter:
         """The rows of all episodes that were added."""
         return self.ends[-1] if self.ends else 0
 
+    @property
+    def leaves(self) -> dict[str, Leaf]:
+        """What a row of each key looks like."""
+        return {key: writer.metadata.leaf for key, writer in self.arrays.items()}
+
+    def length(self, episode: int) -> int:
+        """Return how many rows an episode has."""
+        return self.ends[episode] - (self.ends[episode - 1] if episode else 0)
+
     def append(self, episode: Mapping[str, Any], episode_id: str = "") -> None:
         """Add an episode, a row a step of every key. It is on disk after the next `commit`.
 
@@ -107,7 +117,7 @@ class BufferWriter:
             RowError: a key is missing, extra, of another shape, or would not be exact in its array; nothing was added.
         """
         self._check_open()
-        rows = fit_episode(episode, {key: writer.metadata.leaf for key, writer in self.arrays.items()})
+        rows = fit_episode(episode, self.leaves)
         count = len(next(iter(rows.values())))
         for key, column in rows.items():
             self.arrays[key].add(column)
@@ -140,9 +150,9 @@ class BufferWriter:
         if any(not writer.metadata.shard_chunks for writer in self.arrays.values()):
             self.place.barrier()
         for writer in others:
-            writer.publish()
+            writer.publish(len(self.ends) if writer is self._ids else self.rows)
         ends.flush()
-        ends.publish()
+        ends.publish(len(self.ends))
         self._committed_at = time.monotonic()
         self._commit_seconds = self._committed_at - begun
 
@@ -160,7 +170,7 @@ class BufferWriter:
         del self.ids[len(self.ends) :]
         assert self._ends is not None
         self._ends.cut(len(self.ends))
-        self._ends.publish()  # first, or a reader would meet ends that are gone
+        self._ends.publish(len(self.ends))  # first, or a reader would meet ends that are gone
         if self._ids is not None:
             self._ids.cut(len(self.ends))
         for writer in self.arrays.values():

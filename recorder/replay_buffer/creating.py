@@ -74,7 +74,7 @@ def create_array(group: zarr.Group, key: str, spec: ArraySpec, options: BufferOp
     """Create an array without rows."""
     rows = spec.rows_a_chunk
     shards: dict[str, Any] = {"shards": (rows * spec.chunks_a_shard(options.frames_per_shard), *spec.shape)}
-    said: dict[str, JSON] = {"every_chunk": True, "kind": spec.kind, "metadata": dict(spec.metadata)}
+    said: dict[str, JSON] = {"every_chunk": True, "kind": spec.kind, "metadata": dict(spec.metadata), **spec.said}
     group.create_array(
         key,
         shape=(0, *spec.shape),
@@ -95,12 +95,9 @@ def _flat(zarr_format: int) -> dict[str, Any]:
 
 
 def create_buffer(
-    place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions, attributes: Mapping[str, JSON], *, ids: bool
+    place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions, attributes: Mapping[str, JSON]
 ) -> None:
-    """Create a buffer without episodes; `meta/episode_ends` last, so that before it there is none.
-
-    With `ids` the ids of episodes are kept in `meta/episode_ids`.
-    """
+    """Create a buffer without episodes; `meta/episode_ends` last, so that before it there is none."""
     root = zarr.create_group(
         place.store, path=place.path, zarr_format=options.zarr_format, attributes={OURS: {**attributes}}
     )
@@ -108,8 +105,7 @@ def create_buffer(
     for key, spec in specs.items():
         create_array(data, key, spec, options)
     plain = BufferOptions(zarr_format=options.zarr_format)
-    if ids:
-        _create_meta(meta, "episode_ids", ArraySpec((), TEXT, META_ROWS), plain)
+    _create_meta(meta, "episode_ids", ArraySpec((), TEXT, META_ROWS), plain)
     _create_meta(meta, "episode_ends", ArraySpec((), "int64", META_ROWS, needs_compressor=False), plain)
 
 

@@ -24,7 +24,7 @@ def fit_episode(episode: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> dict[
     if missing or extra:
         said = [f"lacks {missing}"] * bool(missing) + [f"has {extra}, which the buffer does not"] * bool(extra)
         raise RowError(f"the episode {' and '.join(said)}; the keys are {sorted(leaves)}")
-    rows = {key: _fit(leaf, episode[key]) for key, leaf in leaves.items()}
+    rows = {key: fit_rows(leaf, episode[key]) for key, leaf in leaves.items()}
     lengths = {key: len(column) for key, column in rows.items()}
     if len(set(lengths.values())) != 1:
         raise RowError(f"the keys of an episode have different numbers of rows: {lengths}")
@@ -33,7 +33,7 @@ def fit_episode(episode: Mapping[str, Any], leaves: Mapping[str, Leaf]) -> dict[
     return rows
 
 
-def _fit(leaf: Leaf, value: Any) -> Array:
+def fit_rows(leaf: Leaf, value: Any) -> Array:
     """Return rows as a new array: the caller may use his own for something else meanwhile."""
     array = _texts(leaf, value) if leaf.dtype == TEXT else _numbers(leaf, value)
     if array.ndim < 1 or array.shape[1:] != leaf.shape:

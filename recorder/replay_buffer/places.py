@@ -7,8 +7,8 @@ bytes are fetched here by name, and a folder is read without any of zarr.
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -177,9 +177,18 @@ class FolderPlace(Place):
 
     def delete(self, name: str) -> None:
         path = self.folder / name
-        if path.exists():
+        if not name:
+            self._remove_all()
+        elif path.exists():
             remove(path)
             sync(path.parent)
+
+    def _remove_all(self) -> None:
+        """Remove the folder; under another name, so that nobody meets half of it, and what a kill left of that."""
+        if self.folder.exists():
+            self.folder.rename(self.folder.with_name(f".{self.folder.name}.{os.getpid()}.removed"))
+        for gone in self.folder.parent.glob(f".{glob.escape(self.folder.name)}.*.removed"):
+            remove(gone)
 
     def children(self, name: str) -> list[str]:
         try:
@@ -192,9 +201,12 @@ class FolderPlace(Place):
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        import fcntl  # not on Windows, where two writers are not told apart
-
         self._make(self.folder)
+        try:
+            import fcntl
+        except ImportError:  # Windows, where two writers are not told apart
+            yield
+            return
         descriptor = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -207,13 +219,6 @@ class FolderPlace(Place):
             yield
         finally:
             os.close(descriptor)
-
-    def remove_all(self) -> None:
-        """Remove the folder; first under another name, so that nobody meets half of it."""
-        if self.folder.exists():
-            gone = self.folder.with_name(f".{self.folder.name}.{os.getpid()}.removed")
-            self.folder.rename(gone)
-            shutil.rmtree(gone)
 
 
 class StoreFile(File):
@@ -301,3 +306,9 @@ class StorePlace(Place):
 
     def barrier(self) -> None:
         """Do nothing: what a store has taken it has."""
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        if self._store.read_only:
+            raise WriteError(f"{self.name} is only read here; copy_to(path) makes a buffer that can be added to")
+        yield

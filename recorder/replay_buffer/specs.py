@@ -47,6 +47,8 @@ class ArraySpec:
     needs_compressor: bool = True
     kind: str = ""
     metadata: Mapping[str, JSON] = field(default_factory=dict)
+    said: Mapping[str, JSON] = field(default_factory=dict)
+    """What else the array's attributes say."""
 
     @property
     def picture(self) -> bool:

@@ -153,10 +153,11 @@ class ArrayWriter:
             self._put(self._files, chunks[0])
         self._dirty = False
 
-    def publish(self) -> None:
-        """Say in the array's metadata how many rows it has, after `flush` has written them."""
-        if self.metadata.rows != self.rows:
-            self.metadata = self.metadata.with_rows(self.rows)
+    def publish(self, rows: int) -> None:
+        """Say in the array's metadata how many rows count, after `flush` has written them."""
+        assert rows <= self.rows, (self._name, rows, self.rows)
+        if self.metadata.rows != rows:
+            self.metadata = self.metadata.with_rows(rows)
             self._place.put(f"{self._name}/{self.metadata.file}", self.metadata.to_bytes())
 
     def cut(self, rows: int) -> None:

@@ -225,10 +225,18 @@ def _possible(leaf: Leaf, codec: Codec, chunk_rows: int, shard_rows: int) -> boo
     return 1 <= chunk_rows <= most and shard_rows >= chunk_rows and shard_rows % chunk_rows == 0
 
 
+def _parse_webp(said: JSON) -> Webp:
+    """Return the pictures that a configuration speaks of; reading them needs none of it."""
+    match said:
+        case {"lossless": False, "level": int(level) | float(level)}:
+            return Webp(float(level))
+    return Webp()
+
+
 def _parse_codecs(leaf: Leaf, codecs: list[JSON]) -> Codec:
     match codecs:
-        case [{"name": "imagecodecs_webp"}, {"name": "crc32c"}] if is_picture(leaf.shape, leaf.dtype):
-            return Webp()
+        case [{"name": "imagecodecs_webp", **rest}, {"name": "crc32c"}] if is_picture(leaf.shape, leaf.dtype):
+            return _parse_webp(rest.get("configuration"))
         case [{"name": "bytes", "configuration": {"endian": "big"}}, *_]:
             pass
         case [{"name": "bytes"}, {"name": "zstd"}, {"name": "crc32c"}]:

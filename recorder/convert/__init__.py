@@ -1,0 +1,1 @@
+"""Conversions: a recording as what others read, and back."""

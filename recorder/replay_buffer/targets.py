@@ -1,0 +1,159 @@
+"""Targets: the buffer that is to be filled, made anew, taken up again, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import zarr
+from zarr.storage import MemoryStore
+
+from recorder.errors import ExistsError, LayoutError, MismatchError
+from recorder.leaf import JSON
+from recorder.replay_buffer.arrays import find_arrays, parsed, read_node
+from recorder.replay_buffer.chunk_codecs import json_bytes
+from recorder.replay_buffer.committing import COMPLETE, ENDS
+from recorder.replay_buffer.creating import BufferOptions, create_array, create_buffer
+from recorder.replay_buffer.metadata import OURS, parse_array
+from recorder.replay_buffer.places import Place, StorePlace
+from recorder.replay_buffer.specs import ArraySpec
+
+FORMAT = 0
+"""The number of what this package says under `recorder` in the attributes of the root."""
+
+
+def open_target(
+    place: Place,
+    specs: Mapping[str, ArraySpec],
+    options: BufferOptions,
+    attributes: Mapping[str, JSON],
+    *,
+    append: bool,
+    overwrite: bool,
+) -> None:
+    """Make a place hold a buffer of these arrays that can be added to; `meta/complete` is gone from it.
+
+    Raises:
+        ExistsError: something is there, and neither `append` nor `overwrite` was asked for.
+        MismatchError: a buffer with other arrays is there, and `append` was asked for.
+    """
+    if append and overwrite:
+        raise LayoutError("append=True keeps what is there, overwrite=True removes it: ask for one of them")
+    if not place.children(""):
+        _create(place, specs, options, attributes)
+    elif overwrite or (append and _never_begun(place)):
+        check_ours(place)
+        with place.writing():
+            place.delete("")
+        _create(place, specs, options, attributes)
+    elif append:
+        _take_up(place, specs, options)
+    else:
+        raise ExistsError(f"{place.name} exists{_said(place)}; append=True goes on, overwrite=True begins anew")
+
+
+def _create(
+    place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions, attributes: Mapping[str, JSON]
+) -> None:
+    create_buffer(place, specs, options, {"format": FORMAT, "begun": 0, **attributes})
+
+
+def _said(place: Place) -> str:
+    """Return what an error says of a buffer that is there."""
+    ends = read_node(place, ENDS)
+    if ends is None:
+        return ""
+    metadata = parse_array(ENDS, ends.data, ends.attributes)
+    episodes = metadata.rows if metadata else "some"
+    return f" with {episodes} episodes, {'complete' if read_node(place, COMPLETE) else 'not complete'}"
+
+
+def _never_begun(place: Place) -> bool:
+    """Return whether the making of a buffer ended before it was one."""
+    return read_node(place, ENDS) is None and OURS in root_attributes(place)
+
+
+def check_ours(place: Place) -> None:
+    """Raise `ExistsError` unless what would be removed is a buffer, or the beginning of one."""
+    if read_node(place, ENDS) is None and OURS not in root_attributes(place):
+        raise ExistsError(f"{place.name} is no replay buffer, so nothing of it is removed; choose another path")
+
+
+def _take_up(place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions) -> None:
+    if read_node(place, ENDS) is None:
+        raise ExistsError(f"{place.name} exists and is no replay buffer; choose another path")
+    compare(place, specs, options)
+    if read_node(place, COMPLETE) is not None:
+        said = dict(root_attributes(place).get(OURS, {}))
+        ends = read_node(place, ENDS)
+        metadata = parse_array(ENDS, ends.data, ends.attributes) if ends else None
+        put_attributes(place, {**said, "begun": metadata.rows if metadata else 0})
+        place.delete(COMPLETE)
+
+
+def compare(place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions) -> None:
+    """Raise `MismatchError` that lists how the arrays of a buffer differ from what would be added to it."""
+    there = {key: parse_array(key, node.data, node.attributes) for key, node in find_arrays(place, "data").items()}
+    model = StorePlace(MemoryStore())
+    group = zarr.create_group(model.store, zarr_format=options.zarr_format)
+    for key, spec in specs.items():
+        create_array(group, key, spec, options)
+    meant = {key: parse_array(key, node.data, node.attributes) for key, node in find_arrays(model, "").items()}
+    faults = [f"{key!r} is not in the buffer" for key in meant if key not in there]
+    faults += [f"{key!r} is in the buffer only" for key in there if key not in meant]
+    for key in meant.keys() & there.keys():
+        faults += _differences(key, there[key], meant[key])
+    if faults:
+        raise MismatchError(f"{place.name} has other arrays: {'; '.join(sorted(faults))}")
+
+
+def _differences(key: str, there: Any, meant: Any) -> list[str]:
+    if there is None or meant is None:
+        return [f"{key!r} is of a form that is only read here"]
+    rows = [(array.leaf.dtype, array.leaf.shape) for array in (there, meant)]
+    if rows[0] != rows[1]:
+        return [f"{key!r} has rows {rows[0][0]} {rows[0][1]}, not {rows[1][0]} {rows[1][1]}"]
+    said = [
+        {name: value for name, value in array.document.items() if name not in ("shape", "attributes")}
+        for array in (there, meant)
+    ]
+    return [] if said[0] == said[1] else [f"{key!r} has other codecs or chunks"]
+
+
+def root_attributes(place: Place) -> dict[str, JSON]:
+    """Return the attributes of the root group."""
+    document = place.get("zarr.json")
+    if document is not None:
+        return dict(parsed(place.name, document).get("attributes") or {})
+    return parsed(place.name, place.get(".zattrs") or b"{}")
+
+
+def put_attributes(place: Place, said: Mapping[str, JSON]) -> None:
+    """Write what this package says in the attributes of the root group; others' stay."""
+    document = place.get("zarr.json")
+    if document is None:
+        place.put(".zattrs", json_bytes({**root_attributes(place), OURS: said}))
+    else:
+        group = parsed(place.name, document)
+        place.put("zarr.json", json_bytes({**group, "attributes": {**(group.get("attributes") or {}), OURS: said}}))
+
+
+def mark_complete(place: Place) -> None:
+    """Write `meta/complete`, a single `true` without a file of its own."""
+    if place.get("zarr.json") is None:
+        form = {"zarr_format": 2, "shape": [], "chunks": [], "dtype": "|b1", "compressor": None, "order": "C"}
+        place.put(f"{COMPLETE}/.zarray", json_bytes({**form, "fill_value": True, "filters": None}))
+        return
+    form = {
+        "shape": [],
+        "data_type": "bool",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
+        "fill_value": True,
+        "codecs": [{"name": "bytes"}],
+        "attributes": {},
+        "zarr_format": 3,
+        "node_type": "array",
+        "storage_transformers": [],
+    }
+    place.put(f"{COMPLETE}/zarr.json", json_bytes(form))
