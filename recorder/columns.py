@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,6 +146,13 @@ def _joined(pieces: Sequence[Array]) -> Array:
     return np.concatenate(pieces)
 
 
+class Coded(NamedTuple):
+    """Rows that are WebP pictures, as bytes: of a quality, or lossless."""
+
+    quality: float | None
+    pictures: Sequence[bytes]
+
+
 class Column(ABC):
     """The rows of one leaf in one segment, read on demand: `column[3]`, `column[10:20]`, `column[[5, 2, 2]]`.
 
@@ -169,6 +176,10 @@ class Column(ABC):
         breaks = np.flatnonzero(np.diff(wanted) != 1) + 1
         runs = [self.read(int(run[0]), int(run[-1]) + 1) for run in np.split(wanted, breaks)]
         return _joined(runs)[back]
+
+    def encoded(self, start: int, stop: int) -> Coded | None:
+        """Return the rows `[start, stop)` as they are coded, to be copied; None where they are no pictures in WebP."""
+        return None
 
     def __len__(self) -> int:
         return self._length
@@ -312,3 +323,11 @@ class SpanColumn(Column):
 
     def take(self, index: NDArray[np.intp]) -> Array:
         return self._source.take(index + self._start)
+
+    def encoded(self, start: int, stop: int) -> Coded | None:
+        return self._source.encoded(self._start + start, self._start + stop)
+
+    @property
+    def place(self) -> tuple[Column, int]:
+        """The column that these rows are a part of, and the row of it that is their first."""
+        return self._source, self._start

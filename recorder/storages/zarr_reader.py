@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from recorder.columns import Column, SpanColumn
+from recorder.columns import Coded, Column, SpanColumn
 from recorder.errors import DamagedError, FormatError
 from recorder.leaf import Leaf
 from recorder.storages.base import Counts, Reader
@@ -75,12 +75,27 @@ class ArrayFolder:
         return rows
 
 
+class FolderColumn(ChunkColumn):
+    """The rows of one array; pictures are also given as they are coded."""
+
+    def __init__(self, leaf: Leaf, length: int, folder: ArrayFolder) -> None:
+        super().__init__(leaf, length, folder)
+        self._folder = folder
+
+    def encoded(self, start: int, stop: int) -> Coded | None:
+        codec = self._folder.grid.codec
+        if not isinstance(codec, Webp):
+            return None
+        return Coded(codec.quality, [checked(chunk).tobytes() for chunk in self._folder.read(range(start, stop))])
+
+
 class ZarrReader(Reader):
     """The zarr arrays of one shard."""
 
     def __init__(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> None:
         super().__init__(directory, leaves, counts)
         self._folders = {leaf.path: self._folder(leaf) for leaf in leaves}
+        self._wholes: dict[str, Column] = {}
 
     def _folder(self, leaf: Leaf) -> ArrayFolder:
         return ArrayFolder(self.directory / f"{leaf.path}.zarr", leaf, self.counts.total(leaf.per))
@@ -92,8 +107,10 @@ class ZarrReader(Reader):
         return LazyColumns(self.leaves, column)
 
     def whole(self, path: str) -> Column:
-        leaf = self.leaves[path]
-        return ChunkColumn(leaf, self.counts.total(leaf.per), self._folders[path])
+        if path not in self._wholes:
+            leaf = self.leaves[path]
+            self._wholes[path] = FolderColumn(leaf, self.counts.total(leaf.per), self._folders[path])
+        return self._wholes[path]
 
     def count(self) -> Mapping[str, int]:
         return {path: folder.count() for path, folder in self._folders.items()}
