@@ -7,7 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
 from itertools import islice
@@ -23,6 +23,7 @@ from recorder.files import link_or_copy, remove, sync
 from recorder.leaf import Leaf, Per
 from recorder.storages.base import Counts, Reader, Run, Segment, Storage, Writer, register_storage
 from recorder.storages.video_codecs import CODECS, Coding, Encoder, GrowingFile, pixels_of
+from recorder.storages.video_hardware import AUTO, kinds_of
 from recorder.storages.video_reading import Decoders, VideoColumn, VideoReader, video_name, whole_size
 from recorder.threads import side_by_side
 
@@ -34,6 +35,9 @@ NO_LEAF = -1
 
 PATIENCE = 128
 """Frames after which an encoder that gave none back is taken for one that does not work."""
+
+UNLIKE = 60
+"""How far a picture may be off on average, of 255, before a codec is taken for one that does not work."""
 
 BROKEN = (av.FFmpegError, OSError, ValueError, IndexError)
 """What is raised over a file that is damaged, or has no stream."""
@@ -50,7 +54,9 @@ class VideoStorage(Storage):
     kind, `ffv1` uint8 of 1, 3 or 4 channels and uint16 of one. `crf` is the codec's own scale of quality, lower is
     better; `preset` its own word for how hard it tries. Frame i is row i, and a key frame comes at least every
     `keyframe_every` frames; FFV1 has no others. `fps` is for players, and goes before `metadata["fps"]`. More
-    `threads` code large pictures faster, and make them a little larger.
+    `threads` code large pictures faster, and make them a little larger. `hardware` codes `h264`, `hevc` or `av1` by
+    `nvenc`, `videotoolbox`, `qsv` or `amf`; with `auto` by the first of them that really does so here, else in
+    software.
     """
 
     id = "video"
@@ -60,6 +66,7 @@ class VideoStorage(Storage):
     keyframe_every: int = 10
     fps: float | None = None
     threads: int = 1
+    hardware: str | None = None
 
     def __post_init__(self) -> None:
         if self.codec not in CODECS:
@@ -76,6 +83,8 @@ class VideoStorage(Storage):
             raise self._refused("crf", f"a number from 0 to {codec.worst} is needed")
         if self.preset is not None and (codec.preset is None or not isinstance(self.preset, str)):
             raise self._refused("preset", f"{'a name' if codec.preset else 'none'} is what {self.codec} takes")
+        if self.hardware not in (None, *(known := [AUTO, *kinds_of(self.codec)])):
+            raise self._refused("hardware", f"for {self.codec} None or one of {', '.join(known)} is needed")
 
     def _refused(self, option: str, why: str) -> LayoutError:
         return LayoutError(f"VideoStorage({option}={getattr(self, option)!r}): {why}")
@@ -88,7 +97,8 @@ class VideoStorage(Storage):
             except (av.FFmpegError, OSError, ValueError) as error:
                 raise LayoutError(
                     f"{_described(leaf)} cannot be coded as {self.codec} by PyAV {av.__version__} here: "
-                    f"{error}; choose another codec or preset, or keep it with {_instead(leaf, self.codec)}"
+                    f"{error}; choose another codec{', hardware' if self.hardware else ''} or preset, or keep it with "
+                    f"{_instead(leaf, self.codec)}"
                 ) from error
 
     def exact(self, leaf: Leaf) -> bool:
@@ -118,7 +128,10 @@ class VideoStorage(Storage):
             )
         options = (self.codec, self.crf, self.preset, self.keyframe_every, self.threads)
         height, width = leaf.shape[:2]
-        return Coding(*options, frame_rate(leaf, self.fps), pixels, height, width)
+        coding = Coding(*options, frame_rate(leaf, self.fps), pixels, height, width)
+        if self.hardware == AUTO:
+            return next((at for kind in kinds_of(self.codec) if works(at := replace(coding, hardware=kind))), coding)
+        return replace(coding, hardware=self.hardware)
 
     def _codings(self, leaves: Sequence[Leaf]) -> dict[Leaf, Coding]:
         return {leaf: self.coding(leaf) for leaf in leaves}
@@ -178,14 +191,14 @@ def _instead(leaf: Leaf, but: str = "") -> str:
 
 @cache
 def probe(coding: Coding) -> int:
-    """Code noise and decode two frames of it; return how many frames the encoder holds back.
+    """Code frames and decode two of them; return how many frames the encoder holds back.
+
+    What is lossless is tried with noise, other codecs with smooth pictures, which they may not make unlike.
 
     Raises:
         FFmpegError, OSError, ValueError: the codec is missing, does not open, or changes what it may not.
     """
-    high = np.iinfo(coding.dtype).max
-    shape = (2, *coding.row_shape)
-    rows = np.random.default_rng(0).integers(0, high, shape, coding.dtype, endpoint=True)
+    rows = _tried_rows(coding)
     with tempfile.TemporaryDirectory(prefix="recorder-") as folder:
         path = Path(folder, "probe.mp4")
         encoder = Encoder(path, coding)
@@ -201,7 +214,29 @@ def probe(coding: Coding) -> int:
         decoded = Decoders().read(path, coding, range(2))
     if not CODECS[coding.codec].lossy and not np.array_equal(decoded, rows):
         raise ValueError("it is lossless, and yet what it decodes is not what was coded")
+    if CODECS[coding.codec].lossy and np.abs(decoded.astype(float) - rows).mean() > UNLIKE:
+        raise ValueError("what it decodes is unlike what was coded")
     return delay
+
+
+def _tried_rows(coding: Coding) -> Array:
+    """Return two pictures, of noise where all of it must come back, else of a slope from dark to bright."""
+    shape = (2, *coding.row_shape)
+    if not CODECS[coding.codec].lossy:
+        high = np.iinfo(coding.dtype).max
+        return np.random.default_rng(0).integers(0, high, shape, coding.dtype, endpoint=True)
+    slope = np.add.outer(np.linspace(0, 100, coding.height), np.linspace(0, 100, coding.width))
+    picture = slope if len(shape) == 3 else slope[..., None]
+    return np.broadcast_to(np.stack([20 + picture, 50 + picture]), shape).astype(coding.dtype)
+
+
+def works(coding: Coding) -> bool:
+    """Return whether frames can be coded so here: an encoder may be listed and have no hardware."""
+    try:
+        probe(coding)
+    except (av.FFmpegError, OSError, ValueError):
+        return False
+    return True
 
 
 class StagedVideo:

@@ -18,6 +18,7 @@ from av.video.reformatter import VideoReformatter
 
 from recorder.columns import Array
 from recorder.leaf import Leaf
+from recorder.storages.video_hardware import HARDWARE, Hardware
 
 MP4 = {"movflags": "hybrid_fragmented+frag_every_frame", "flush_packets": "1"}
 """A frame reaches the kernel when the next one comes, and a closed file is an ordinary MP4. This costs 122
@@ -74,6 +75,7 @@ class Coding:
     pixels: str
     height: int
     width: int
+    hardware: str | None = None
 
     @property
     def padded(self) -> tuple[int, int]:
@@ -160,6 +162,21 @@ CODECS: Mapping[str, Codec] = {
 }
 """All options keep frame i at row i and hold nothing back. (Without `zerolatency` x264 held
 11 frames, without `pred-struct=1` SVT-AV1 45.)"""
+
+
+def hardware_of(coding: Coding) -> Hardware | None:
+    """Return the encoder in hardware that a coding asks for."""
+    return None if coding.hardware is None else HARDWARE[coding.codec, coding.hardware]
+
+
+def _told(coding: Coding) -> tuple[str, Fraction, dict[str, str]]:
+    """Return an encoder's name, the frame rate and the options."""
+    codec, hardware = CODECS[coding.codec], hardware_of(coding)
+    if hardware is None:
+        return codec.encoder, coding.rate, dict(codec.options(coding))
+    quality = codec.crf if coding.crf is None else coding.crf
+    assert quality is not None
+    return hardware.encoder, coding.rate, dict(hardware.options(quality, coding.preset))
 
 
 class GrowingFile:
@@ -265,11 +282,12 @@ class Encoder:
         coding, codec = self._coding, CODECS[self._coding.codec]
         if codec.encoder == "libsvtav1":
             os.environ.setdefault("SVT_LOG", "0")  # else it prints ten lines to stderr for each video
-        stream = self._container.add_stream(codec.encoder, coding.rate, dict(codec.options(coding)))
+        stream = self._container.add_stream(*_told(coding))
         assert isinstance(stream, av.VideoStream)
         context = stream.codec_context
         context.height, context.width = coding.padded
-        context.pix_fmt = codec.pixels[coding.pixels]
+        hardware = hardware_of(coding)
+        context.pix_fmt = codec.pixels[coding.pixels] if hardware is None else hardware.pixels
         context.time_base = 1 / coding.rate
         context.gop_size = 1 if codec.encoder == "ffv1" else coding.keyframe_every
         context.max_b_frames = 0
@@ -312,11 +330,17 @@ class Encoder:
             row = row.copy()
         coded = CODECS[coding.codec].pixels[coding.pixels]
         if coded == "yuv420p":
-            return _luma(row) if coding.pixels == "gray" else self._halved(row)
+            return self._placed(_luma(row) if coding.pixels == "gray" else self._halved(row))
         frame = av.VideoFrame.from_numpy_buffer(row, coding.pixels)
         if coded == coding.pixels:
             return frame
         return self._reformatter.reformat(frame, format=coded, threads=1)
+
+    def _placed(self, frame: av.VideoFrame) -> av.VideoFrame:
+        """Return a frame as it lies in the memory of the encoder's hardware."""
+        hardware = hardware_of(self._coding)
+        same = hardware is None or hardware.pixels == frame.format.name
+        return frame if same else self._reformatter.reformat(frame, format=hardware.pixels, threads=1)
 
     def _halved(self, row: Array) -> av.VideoFrame:
         """Return a frame whose colours have half the width and height."""
