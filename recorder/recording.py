@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import os
-from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,32 +15,20 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Space
 
+from recorder.catalogue import Catalogue, Place
 from recorder.columns import Array
 from recorder.episode import Episode
 from recorder.episodes import EpisodeNote
 from recorder.errors import RecorderError
 from recorder.leaf import JSON, Leaf, text_array
 from recorder.rebuilding import MakeEnv, environment_of
-from recorder.schema import ROW, Schema, compare, read_schema
-from recorder.shard import NAME, Manifest, Shard
+from recorder.schema import ROW, Schema, compare
+from recorder.shard import Manifest, Shard
 from recorder.spaces.env_spec import spec_from_json
 from recorder.storages.base import Reader
 
 OPEN_READERS = 32
 """Shards whose files are open at once."""
-
-
-class Source:
-    """One folder of a recording: its schema, and the shards that count."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.schema = read_schema(path)
-
-    def shard_names(self) -> list[str]:
-        """Return the names of all shards that are there now, in their order."""
-        folder = self.path / "shards"
-        return sorted(name for name in os.listdir(folder) if NAME.fullmatch(name)) if folder.is_dir() else []  # noqa: PTH208
 
 
 class Recording(Sequence[Episode]):
@@ -52,9 +39,7 @@ class Recording(Sequence[Episode]):
     appends what they have committed since.
     """
 
-    def __init__(
-        self, path: Path | str | Sequence[Path | str], *, damaged: Literal["raise", "skip"] = "raise"
-    ) -> None:
+    def __init__(self, path: Path | str | Sequence[Path | str], *, damaged: Literal["raise", "skip"] = "raise") -> None:
         """Open recordings.
 
         Args:
@@ -71,52 +56,25 @@ class Recording(Sequence[Episode]):
         paths = [path] if isinstance(path, Path | str) else list(path)
         if not paths:
             raise ValueError("Recording([]) has no folder to read")
-        self._sources = [Source(Path(item).absolute()) for item in paths]
-        for source in self._sources[1:]:
-            compare(source.path, source.schema, self._sources[0].schema, storage=False)
-        self.damaged: dict[Path, str] = {}
-        self._skip_damaged = damaged == "skip"
-        self._seen: dict[tuple[int, str], Shard] = {}
-        self._places: list[tuple[Shard, Schema, Array]] = []
-        self._ends: list[int] = []
+        self._catalogue = Catalogue([Path(item).absolute() for item in paths], skip_damaged=damaged == "skip")
+        first = self._catalogue.folders[0]
+        for folder in self._catalogue.folders[1:]:
+            compare(folder.path, folder.schema, first.schema, storage=False)
         self._readers: OrderedDict[str, Reader] = OrderedDict()
         self._pid = os.getpid()
         self.refresh()
 
+    @property
+    def damaged(self) -> dict[Path, str]:
+        """The shards that were skipped because they are damaged, and why."""
+        return {path: error for folder in self._catalogue.folders for path, error in folder.damaged.items()}
+
     def refresh(self) -> int:
         """Look for episodes that were committed since, append them, and return how many are new."""
-        before = len(self)
-        fresh: list[tuple[Source, Shard]] = []
-        for k, source in enumerate(self._sources):
-            for name in source.shard_names():
-                if (k, name) not in self._seen and (shard := self._open_shard(source, name)) is not None:
-                    self._seen[k, name] = shard
-                    fresh.append((source, shard))
-        replaced = {name for shard in self._seen.values() for name in shard.manifest.replaces}
-        dropped = {name for shard in self._seen.values() for name in shard.manifest.dropped}
-        for source, shard in fresh:
-            if shard.name in replaced:
-                continue
-            kept = np.arange(shard.manifest.episodes)
-            if dropped:
-                kept = kept[~np.isin(shard.episodes.required("id").astype(str), list(dropped))]
-            self._places.append((shard, source.schema, kept))
-            self._ends.append((self._ends[-1] if self._ends else 0) + len(kept))
-        return len(self) - before
-
-    def _open_shard(self, source: Source, name: str) -> Shard | None:
-        """Return a shard, or None if it is damaged and is to be skipped."""
-        path = source.path / "shards" / name
-        try:
-            return Shard(path)
-        except RecorderError as error:
-            if not self._skip_damaged:
-                raise type(error)(f"{error}; Recording(path, damaged='skip') reads all other shards") from error
-            self.damaged[path] = str(error)
-            return None
+        return self._catalogue.refresh()
 
     def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
+        return len(self._catalogue)
 
     @overload
     def __getitem__(self, index: int | str) -> Episode: ...
@@ -132,8 +90,8 @@ class Recording(Sequence[Episode]):
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         if isinstance(index, str):
-            return self[self._position(index)]
-        return self._episode(*self._place(int(index)))
+            return self[self._catalogue.position(index)]
+        return self._episode(self._catalogue.place(int(index)))
 
     def note(self, index: int) -> EpisodeNote:
         """Return what is known of the episode at a position besides its rows, without opening the files of those.
@@ -141,26 +99,11 @@ class Recording(Sequence[Episode]):
         Raises:
             IndexError: the recording has fewer episodes.
         """
-        shard, _, i = self._place(index)
-        return shard.episodes.note(i)
+        place = self._catalogue.place(index)
+        return self._catalogue.shard(place.row).episodes.note(place.inside)
 
-    def _place(self, index: int) -> tuple[Shard, Schema, int]:
-        """Return where the episode at a position is: its shard, and its place there."""
-        at = index + len(self) * (index < 0)
-        if not 0 <= at < len(self):
-            raise IndexError(f"episode {index} of a recording of {len(self)} episodes")
-        place = bisect_right(self._ends, at)
-        shard, schema, kept = self._places[place]
-        return shard, schema, int(kept[at - (self._ends[place - 1] if place else 0)])
-
-    def _position(self, episode_id: str) -> int:
-        for place, (shard, _, kept) in enumerate(self._places):
-            found = np.flatnonzero(shard.episodes.required("id")[kept] == episode_id)
-            if len(found):
-                return int(found[0]) + (self._ends[place - 1] if place else 0)
-        raise KeyError(f"no episode has the id {episode_id!r}")
-
-    def _episode(self, shard: Shard, schema: Schema, i: int) -> Episode:
+    def _episode(self, place: Place) -> Episode:
+        shard, schema, i = self._catalogue.shard(place.row), self._catalogue.folders[place.folder].schema, place.inside
         try:
             columns = self._reader(shard, schema).segment(i)
         except RecorderError as error:
@@ -188,50 +131,47 @@ class Recording(Sequence[Episode]):
     def table(self) -> dict[str, Array]:
         """Return the episodes as columns: id, steps, end, return, start, seed and labels, one row an episode."""
         names = {"id": "id", "steps": "transitions", "end": "end", "return": "return", "start": "start"}
-        columns = {
-            name: np.concatenate([shard.episodes.required(key)[kept] for shard, _, kept in self._places])
-            if self._places
-            else np.empty(0)
-            for name, key in names.items()
-        }
-        columns["seed"] = text_array([int(text) if text else None for text in self._texts("seed")])
+        parts: dict[str, list[Array]] = {name: [] for name in names}
+        texts: dict[str, list[str]] = {"seed": [], "labels": []}
+        for shard, kept in self._catalogue.shards():
+            for name, key in names.items():
+                parts[name].append(shard.episodes.required(key)[kept])
+            for name, column in texts.items():  # a shard lacks one of which all texts are empty
+                found = shard.episodes.column(name)
+                column.extend([""] * len(kept) if found is None else found[kept])
+        columns = {name: np.concatenate(part) if part else np.empty(0) for name, part in parts.items()}
+        columns["seed"] = text_array([int(text) if text else None for text in texts["seed"]])
         # One document of all: a call of the decoder for each is ten times slower.
-        columns["labels"] = text_array(json.loads(f"[{','.join(text or '{}' for text in self._texts('labels'))}]"))
+        columns["labels"] = text_array(json.loads(f"[{','.join(text or '{}' for text in texts['labels'])}]"))
         return columns
-
-    def _texts(self, name: str) -> Iterator[str]:
-        """Yield a column of texts, which a shard may lack where all of it are empty."""
-        for shard, _, kept in self._places:
-            texts = shard.episodes.column(name)
-            yield from ("" for _ in kept) if texts is None else texts[kept]
 
     @property
     def schema(self) -> Schema:
         """The spaces, leaves and storage that all episodes have in common."""
-        return self._sources[0].schema
+        return self._catalogue.folders[0].schema
 
     @property
     def paths(self) -> list[Path]:
         """The folders that are read."""
-        return [source.path for source in self._sources]
+        return [folder.path for folder in self._catalogue.folders]
 
     @property
     def shards(self) -> list[Shard]:
         """The shards that count."""
-        return [shard for shard, _, kept in self._places if len(kept)]
+        return [shard for shard, _ in self._catalogue.shards()]
 
     @property
     def leaves(self) -> dict[str, Leaf]:
         """The leaves of all episodes by path; those of infos differ from shard to shard."""
         found = dict(self.schema.leaves)
-        for shard in self.shards:
+        for shard, _ in self._catalogue.shards():
             found.update((leaf.path, leaf) for leaf in shard.leaves)
         return found
 
     @property
     def steps(self) -> int:
         """The steps of all episodes."""
-        return sum(int(shard.episodes.required("transitions")[kept].sum()) for shard, _, kept in self._places)
+        return self._catalogue.steps
 
     @property
     def observation_space(self) -> Space[Any]:
@@ -254,7 +194,8 @@ class Recording(Sequence[Episode]):
         return self.schema.spaces[name]
 
     def _latest(self) -> Manifest | None:
-        return self._places[-1][0].manifest if self._places else None
+        rows = self._catalogue.rows
+        return self._catalogue.shard(rows[-1]).manifest if rows else None
 
     @property
     def metadata(self) -> Mapping[str, JSON]:

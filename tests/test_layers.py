@@ -20,14 +20,15 @@ FLOORS = (
     "columns files infos leaf threads metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec",
     "metadata.vocabulary spaces spaces.*",
     "storages.base writing.rows",
+    "storages.adopting",
     "storages.table storages.table_*",  # what the table storages share
     "storages.hdf5 storages.image_files* storages.npz storages.parquet* storages.video storages.video_*",
     "storages.zarr storages.zarr_*",
     "storages.dict",
     "storages",  # the storages by name
-    "discarded episodes schema shard versions writing.staging",
+    "discarded episodes index schema shard versions writing.staging",
     "episode routing routing.* writing writing.*",
-    "rebuilding recording",
+    "catalogue rebuilding recording",
     "following preview replaying replaying.* replay_buffer replay_buffer.* statistics stepping summary vector vector.* verify wrapper",
     "testing torch view view.*",
     "collect convert convert.* edit edit.*",

@@ -26,6 +26,7 @@ INFO_EXAMPLES = """\b
 Examples:
   recorder info runs/cart
   recorder info runs/cart --json | jq .episodes
+  recorder info runs/cart --index
 """
 
 LIST_EXAMPLES = """\b
@@ -41,14 +42,23 @@ ROWS = 50
 """Episodes that a terminal is given, if it is not said how many."""
 
 
-def info(path: Place, as_json: AsJSON = False) -> None:
+def info(
+    path: Place,
+    index: Annotated[
+        bool, typer.Option("--index", help="Bring cache/ up to date first: it makes opening many shards fast.")
+    ] = False,
+    as_json: AsJSON = False,
+) -> None:
     """Say what a recording holds.
 
     Its episodes, steps and bytes, its leaves and how they are kept, and where it comes from.
     """
+    from recorder.catalogue import save_index
     from recorder.cli.describing import recording_facts
     from recorder.recording import Recording
 
+    if index:
+        save_index(path)
     said = recording_facts(Recording(path))
     if as_json:
         say_json(said)

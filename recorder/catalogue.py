@@ -1,0 +1,267 @@
+"""The catalogue: which shards of which folders count, in the order in which they were first seen, and what they hold.
+
+It is a few columns, about 100 bytes a shard; shards are opened when something of them is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.errors import DamagedError, RecorderError
+from recorder.index import (
+    INDEX,
+    UNKNOWN,
+    Entries,
+    entries_of_shards,
+    id_parts,
+    joined,
+    names_array,
+    read_index,
+    write_index,
+)
+from recorder.schema import read_schema
+from recorder.shard import NAME, Shard
+
+FROM_SHARDS = 256
+"""From so many new shards on the index is read; fewer are opened one by one, so that damage is found at once."""
+
+OPEN_SHARDS = 1024
+"""Shards of which the manifest and the list of episodes are kept in memory."""
+
+Numbers = NDArray[np.int64]
+
+
+class Place(NamedTuple):
+    """Where an episode is: the folder, the row of the catalogue, and the number in the shard."""
+
+    folder: int
+    row: int
+    inside: int
+
+
+class Folder:
+    """The shards of one recording folder that were seen so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.schema = read_schema(path)
+        self.names: NDArray[np.bytes_] = names_array([])
+        self.damaged: dict[Path, str] = {}
+
+    def look(self, *, skip_damaged: bool) -> tuple[Entries, list[Shard]]:
+        """Return the shards that are there now and were not before, and some of those that had to be opened.
+
+        With `skip_damaged` each is opened, and a damaged one is noted and looked at again the next time.
+
+        Raises:
+            DamagedError: a shard is damaged, and `skip_damaged` is not given.
+        """
+        there = names_array(shard_names(self.path))
+        new = there[~np.isin(there, self.names)] if len(self.names) else there
+        known = self._indexed(new) if len(new) >= FROM_SHARDS and not skip_damaged else joined([])
+        unknown = new[~np.isin(new, known.names)] if len(known.names) else new
+        opened: list[Shard] = []
+        shards = self._open(unknown.astype(str).tolist(), skip_damaged, opened)
+        found = joined([known, entries_of_shards(shards, ids=False)])
+        found = found.at(np.argsort(found.names))
+        self.names = np.sort(np.concatenate([self.names, found.names]))
+        return found, opened
+
+    def _indexed(self, new: NDArray[np.bytes_]) -> Entries:
+        """Return what the index says of new shards, each once."""
+        indexed = read_index(self.path)
+        _, first = np.unique(indexed.names, return_index=True)
+        return indexed.at(first[np.isin(indexed.names[first], new)])
+
+    def _open(self, names: Sequence[str], skip_damaged: bool, keep: list[Shard]) -> Iterator[Shard]:
+        """Yield shards, and keep as many as may stay in memory."""
+        for name in names:
+            path = self.path / "shards" / name
+            try:
+                shard = Shard(path)
+                if len(keep) < OPEN_SHARDS:
+                    keep.append(shard)
+                yield shard
+            except RecorderError as error:
+                if not skip_damaged:
+                    raise type(error)(f"{error}; Recording(path, damaged='skip') reads all other shards") from error
+                self.damaged[path] = str(error)
+
+
+def shard_names(recording: Path) -> list[str]:
+    """Return the names of all shards of a folder that are there now, in their order."""
+    folder = recording / "shards"
+    return sorted(filter(NAME.fullmatch, os.listdir(folder))) if folder.is_dir() else []  # noqa: PTH208
+
+
+def save_index(recording: Path) -> tuple[int, int]:
+    """Bring the index of a recording up to date; return how many shards there are, and how many were new to it.
+
+    Raises:
+        DamagedError: a shard is damaged.
+        OSError: the folder cannot be written.
+    """
+    names, known = names_array(shard_names(recording)), read_index(recording).names
+    fresh = names[~np.isin(names, known)].astype(str).tolist()
+    if fresh:
+        write_index(recording, entries_of_shards((Shard(recording / "shards" / name) for name in fresh), ids=True))
+    return len(names), len(fresh)
+
+
+class Catalogue:
+    """All episodes that count, by position."""
+
+    def __init__(self, paths: Sequence[Path], *, skip_damaged: bool = False) -> None:
+        self.folders = [Folder(path) for path in paths]
+        self._skip_damaged = skip_damaged
+        self._entries = joined([])
+        self._owners: NDArray[np.int32] = np.empty(0, np.int32)
+        self._replaced: set[str] = set()
+        self._dropped: set[str] = set()
+        self._gone: dict[int, Numbers] = {}
+        self._ends: Numbers = np.empty(0, np.int64)
+        self._shards: OrderedDict[int, Shard] = OrderedDict()
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if len(self._ends) else 0
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_shards": OrderedDict()}
+
+    @property
+    def rows(self) -> range:
+        """The shards that count, by row."""
+        return range(len(self._ends))
+
+    def refresh(self) -> int:
+        """Add the episodes that were committed since, and return how many they are."""
+        before = len(self)
+        looked = [folder.look(skip_damaged=self._skip_damaged) for folder in self.folders]
+        for entries, _ in looked:
+            self._replaced.update(entries.replaced)
+            self._dropped.update(entries.dropped)
+        for k, (entries, opened) in enumerate(looked):
+            self._add(k, entries, opened)
+        return len(self) - before
+
+    def _add(self, folder: int, entries: Entries, opened: Sequence[Shard]) -> None:
+        if self._replaced:
+            entries = entries.at(~np.isin(entries.names, names_array(list(self._replaced))))
+        if not len(entries.names):
+            return
+        first = len(self._owners)
+        self._entries = joined([self._entries, entries._replace(edits={})])
+        self._owners = np.append(self._owners, np.full(len(entries.names), folder, np.int32))
+        rows = {name: first + i for i, name in enumerate(entries.names.astype(str).tolist())} if opened else {}
+        for shard in opened:
+            if shard.name in rows:
+                self._shards[rows[shard.name]] = shard
+        counts = entries.episodes.copy()
+        for row in self._touched(entries):
+            self._gone[first + row] = self._dropped_in(first + row)
+            counts[row] -= len(self._gone[first + row])
+        self._ends = np.append(self._ends, np.cumsum(counts) + len(self))
+
+    def _touched(self, entries: Entries) -> list[int]:
+        """Return which new shards may hold an episode that was dropped."""
+        if not self._dropped:
+            return []
+        mask = entries.lowest == UNKNOWN
+        writers = entries.writers()
+        numbers: dict[str, list[int]] = {}
+        for writer, number in map(id_parts, self._dropped):
+            numbers.setdefault(writer, []).append(number)
+        for writer, wanted in numbers.items():
+            sought = np.sort(np.array(wanted, np.int64))
+            within = np.searchsorted(sought, entries.lowest) < np.searchsorted(sought, entries.highest, "right")
+            mask |= within & (writers == writer.encode())
+        return np.flatnonzero(mask).tolist()
+
+    def _dropped_in(self, row: int) -> Numbers:
+        ids = self.shard(row).episodes.required("id").astype(str)
+        return np.flatnonzero(np.isin(ids, list(self._dropped)))
+
+    def place(self, index: int) -> Place:
+        """Return where the episode at a position is.
+
+        Raises:
+            IndexError: there are fewer episodes.
+        """
+        at = index + len(self) * (index < 0)
+        if not 0 <= at < len(self):
+            raise IndexError(f"episode {index} of a recording of {len(self)} episodes")
+        row = bisect_right(self._ends, at)
+        return Place(int(self._owners[row]), row, int(self.kept(row)[at - self._first(row)]))
+
+    def _first(self, row: int) -> int:
+        return int(self._ends[row - 1]) if row else 0
+
+    def kept(self, row: int) -> Numbers:
+        """Return which episodes of a shard count, by their numbers in it."""
+        numbers = np.arange(int(self._entries.episodes[row]))
+        return np.delete(numbers, self._gone[row]) if row in self._gone else numbers
+
+    def position(self, episode_id: str) -> int:
+        """Return the position of the episode with an id.
+
+        Raises:
+            KeyError: there is none.
+        """
+        for row in self._candidates(episode_id):
+            kept = self.kept(row)
+            found = np.flatnonzero(self.shard(row).episodes.required("id")[kept] == episode_id)
+            if len(found):
+                return int(found[0]) + self._first(row)
+        raise KeyError(f"no episode has the id {episode_id!r}")
+
+    def _candidates(self, episode_id: str) -> Iterator[int]:
+        """Yield the shards that may hold an episode, the most likely first."""
+        writer, number = id_parts(episode_id)
+        entries = self._entries
+        own = entries.writers() == writer.encode()
+        unknown = entries.lowest == UNKNOWN
+        yield from np.flatnonzero(own & (entries.lowest <= number) & (number <= entries.highest)).tolist()
+        yield from np.flatnonzero(own & unknown).tolist()
+        yield from np.flatnonzero(~own & unknown).tolist()
+
+    def shard(self, row: int) -> Shard:
+        """Return a shard by its row.
+
+        Raises:
+            DamagedError: it is damaged, or the index was.
+        """
+        if row not in self._shards:
+            shard = Shard(self._path(row))
+            if shard.manifest.episodes != (said := int(self._entries.episodes[row])):
+                raise DamagedError(
+                    f"{shard.path} has {shard.manifest.episodes} episodes, and {INDEX} says {said}; one of them is "
+                    f"damaged: look with `recorder verify`, or delete {INDEX}, which loses nothing"
+                )
+            self._shards[row] = shard
+            if len(self._shards) > OPEN_SHARDS:
+                self._shards.popitem(last=False)
+        self._shards.move_to_end(row)
+        return self._shards[row]
+
+    def _path(self, row: int) -> Path:
+        return self.folders[int(self._owners[row])].path / "shards" / str(self._entries.names[row], "ascii")
+
+    def shards(self) -> Iterator[tuple[Shard, Numbers]]:
+        """Yield all shards of which an episode counts, and which of their episodes do."""
+        for row in self.rows:
+            if len(kept := self.kept(row)):
+                yield self.shard(row), kept
+
+    @property
+    def steps(self) -> int:
+        """The steps of all episodes."""
+        gone = sum(int(self.shard(row).episodes.required("transitions")[at].sum()) for row, at in self._gone.items())
+        return int(self._entries.transitions.sum()) - gone
