@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, SupportsFloat
 
 from recorder.spaces.structure import NoNode
+from recorder.step_cost import StepCost
 from recorder.writing.rows import define, put_lines
 from recorder.writing.writer import RecordingWriter
 
@@ -18,8 +19,21 @@ RESULT = ("observation", "reward", "terminated", "truncated", "time")
 """What of a row comes from the environment's step, in the order in which it is put."""
 
 
+StepResult = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
+"""What `env.step` returns."""
+
+Step = Callable[[Any, Any], StepResult]
+"""A function `(recorder, action)` that does one step."""
+
+MeasuredStep = Callable[[Any, Any, float], StepResult]
+"""A function `(recorder, action, started)` that does one step and measures it."""
+
+
 class Hooks(NamedTuple):
     """What a step calls where something is out of the ordinary; each takes the recorder first."""
+
+    attend: Callable[[Any, Any], StepResult]
+    """Does the step at a row that needs attention: the worker is to be woken, or there may be no room."""
 
     extra: Callable[[Any, int], None] | None
     """Puts the user's own values into a slot, before the environment steps."""
@@ -37,50 +51,75 @@ class Hooks(NamedTuple):
     """Takes note of the end of an episode: `(recorder, terminated)`."""
 
 
-StepResult = tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]
-"""What `env.step` returns."""
-
-Step = Callable[[Any, Any], StepResult]
-"""A function `(recorder, action)` that does one step."""
-
-
 def compile_step(writer: RecordingWriter, hooks: Hooks) -> Step:
     """Return the function `(recorder, action)` that steps `recorder.env` and records the row.
 
     The row counts when `ring.head` is stored, which is the last thing that happens; an interrupt before that leaves
     a row that nobody reads.
     """
-    ring = writer.ring
-    names: dict[str, Any] = {
-        "ring": ring,
-        "mask": ring.mask,
-        "boundary": writer.boundary,
+    names = _names(writer, hooks)
+    lines = [
+        "row = ring.head",
+        "if row >= ring.limit: return attend(recorder, action)",
+        *_before(writer, hooks, names),
+        "try:",
+        "    result = recorder.env.step(action)",
+        "    now = perf_counter() - recorder._began",
+        *_after(writer, hooks, names),
+    ]
+    return define("step", ["recorder", "action"], lines, names)
+
+
+def compile_measured_step(writer: RecordingWriter, hooks: Hooks, cost: StepCost) -> MeasuredStep:
+    """Return the function `(recorder, action, started)` for a row at which there was something to attend to.
+
+    It adds to `cost` the time since `started` without that of the environment.
+    """
+    names = {**_names(writer, hooks), "add_cost": cost.add}
+    lines = [
+        "row = ring.head",
+        *_before(writer, hooks, names),
+        "try:",
+        "    before = perf_counter()",
+        "    result = recorder.env.step(action)",
+        "    after = perf_counter()",
+        "    now = after - recorder._began",
+        *_after(writer, hooks, names),
+    ]
+    lines.insert(-1, "add_cost(before - started + perf_counter() - after)")
+    return define("measured_step", ["recorder", "action", "started"], lines, names)
+
+
+def _names(writer: RecordingWriter, hooks: Hooks) -> dict[str, Any]:
+    return {
+        "ring": writer.ring,
+        "mask": writer.ring.mask,
         "add_info": writer.info,
         "perf_counter": time.perf_counter,
         "RESULT": RESULT,
         "ACTION": ("action",),
         **hooks._asdict(),
     }
-    lines = [
-        "row = ring.head",
-        "if row >= ring.limit: boundary()",
+
+
+def _before(writer: RecordingWriter, hooks: Hooks, names: dict[str, Any]) -> list[str]:
+    """Return the lines that put what is known before the environment steps."""
+    return [
         "i = row & mask",
         *_put(writer, {"action": "action"}, names, "put_slowly(recorder, ACTION, i, action)"),
         *(["extra(recorder, i)"] if hooks.extra else []),
         "result = None",
-        "try:",
-        "    result = recorder.env.step(action)",
+    ]
+
+
+def _after(writer: RecordingWriter, hooks: Hooks, names: dict[str, Any]) -> list[str]:
+    """Return the lines, from within a `try`, that put what the environment returned, and end the step."""
+    variables = {"observation": "observation", "reward": "reward", "terminated": "terminated"}
+    variables |= {"truncated": "truncated", "now": "time"}
+    otherwise = "put_slowly(recorder, RESULT, i, observation, reward, terminated, truncated, now)"
+    return [
         "    observation, reward, terminated, truncated, info = result",
-        "    now = perf_counter() - recorder._began",
-        *_indented(
-            _put(
-                writer,
-                {"observation": "observation", "reward": "reward", "terminated": "terminated"}
-                | {"truncated": "truncated", "now": "time"},
-                names,
-                "put_slowly(recorder, RESULT, i, observation, reward, terminated, truncated, now)",
-            )
-        ),
+        *_indented(_put(writer, variables, names, otherwise)),
         *(["    render(recorder, i)"] if hooks.render else []),
         "    if info: add_info(info)",
         "    ring.head = row + 1",
@@ -90,7 +129,6 @@ def compile_step(writer: RecordingWriter, hooks: Hooks) -> Step:
         "if terminated or truncated: over(recorder, terminated)",
         "return result",
     ]
-    return define("step", ["recorder", "action"], lines, names)
 
 
 def _put(writer: RecordingWriter, arguments: Mapping[str, str], names: dict[str, Any], otherwise: str) -> list[str]:

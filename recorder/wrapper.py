@@ -23,15 +23,14 @@ from recorder.leaf import JSON, Leaf
 from recorder.routing import layouts
 from recorder.routing.planning import Plan
 from recorder.schema import StepSpace
-from recorder.shard import Origin
-from recorder.spaces.env_spec import spec_to_json
-from recorder.stepping import Hooks, Step, StepResult, compile_step
+from recorder.step_cost import StepCost
+from recorder.stepping import Hooks, MeasuredStep, Step, StepResult, compile_measured_step, compile_step
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
 from recorder.summary import summarize
-from recorder.versions import environment_versions
 from recorder.writing.committing import CommitOptions
 from recorder.writing.opening import end_for, plain_json
+from recorder.writing.origin import origin_of
 from recorder.writing.rows import refused
 from recorder.writing.writer import Existing, RecordingWriter
 
@@ -105,7 +104,6 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             raise EpisodeError(
                 f"record_render needs an environment with render_mode='rgb_array', this one has {env.render_mode!r}"
             )
-        spec = env.spec
         self._writer = RecordingWriter(
             path,
             StepSpace(env.observation_space, env.action_space, dict(extra or {}), record_render),
@@ -115,12 +113,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             existing=existing,
             keep_if=keep_if,
             options=CommitOptions(flush_every, fsync, trash, digests),
-            origin=Origin(
-                None if spec is None else spec_to_json(spec),
-                layouts.render_fps(env),
-                plain_json(about or {}, "about"),
-                environment_versions(env),
-            ),
+            origin=origin_of(env, about or {}),
         )
         self._extra: dict[str, Any] | None = None
         self._extra_names = tuple(extra or ())
@@ -135,6 +128,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._broken_at = -1
         self._step: Step = Recorder._step_outside  # or the step that records, while an episode runs
         self._recorded_step: Step | None = None
+        self._measured_step: MeasuredStep
+        self.cost = StepCost()
         self._ring = self._writer.ring
         # The thread keeps the writer alive, so what ends with the wrapper must hang on the wrapper.
         self._finalizer = weakref.finalize(self, self._writer.close)
@@ -196,17 +191,23 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         if self._has_extra:
             self._require_extra()
         writer.prepare({"action": action} | ({"extra": self._extra} if self._has_extra else {}))
-        self._step = self._recorded_step = compile_step(
-            writer,
-            Hooks(
-                extra=Recorder._put_extra if self._has_extra else None,
-                render=Recorder._put_render if self._render else None,
-                put_slowly=Recorder._put_slowly,
-                failed=Recorder._failed,
-                over=Recorder._over,
-            ),
+        hooks = Hooks(
+            attend=Recorder._attended_step,
+            extra=Recorder._put_extra if self._has_extra else None,
+            render=Recorder._put_render if self._render else None,
+            put_slowly=Recorder._put_slowly,
+            failed=Recorder._failed,
+            over=Recorder._over,
         )
+        self._measured_step = compile_measured_step(writer, hooks, self.cost)
+        self._step = self._recorded_step = compile_step(writer, hooks)
         return self._step(self, action)
+
+    def _attended_step(self, action: ActType) -> StepResult:
+        """Step at a row where the worker is woken, or waited for; such steps are measured."""
+        started = time.perf_counter()
+        self._writer.boundary()
+        return self._measured_step(self, action, started)
 
     def _put_slowly(self, names: tuple[str, ...], slot: int, *values: Any) -> None:
         """Put a part of a row with casts where they are exact.

@@ -24,7 +24,7 @@ FLOORS = (
     "storages.table storages.table_*",  # what the table storages share
     "storages.hdf5 storages.image_files* storages.npz storages.parquet* storages.video storages.video_*",
     "storages.zarr storages.zarr_*",
-    "storages.dict",
+    "storages.depth storages.dict",
     "storages",  # the storages by name
     "discarded episodes index schema shard versions writing.staging",
     "episode routing routing.* writing writing.*",
