@@ -146,6 +146,21 @@ def _joined(pieces: Sequence[Array]) -> Array:
     return np.concatenate(pieces)
 
 
+def _joined_rows(leaf: Leaf, pieces: Sequence[Rows]) -> Rows:
+    """Return rows that were read one after another; where some are sparse, all are."""
+    if not any(isinstance(piece, Sparse) for piece in pieces):
+        return concatenate([piece for piece in pieces if not isinstance(piece, Sparse)])
+    parts = [as_sparse(leaf, piece) for piece in pieces]
+    return Sparse(leaf, np.concatenate([part.present for part in parts]), concatenate([part.values for part in parts]))
+
+
+def as_sparse(leaf: Leaf, rows: Rows) -> Sparse:
+    """Return rows of a sparse leaf as such, also where all of them are there."""
+    if isinstance(rows, Sparse):
+        return Sparse(leaf, rows.present, rows.values)
+    return Sparse(leaf, np.ones(len(rows), bool), rows)
+
+
 class Coded(NamedTuple):
     """Rows that are WebP pictures, as bytes: of a quality, or lossless."""
 
@@ -167,6 +182,10 @@ class Column(ABC):
     @abstractmethod
     def read(self, start: int, stop: int) -> Array:
         """Return the rows `[start, stop)`, which are known to be in range."""
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Return the rows `[start, stop)` as a writer takes them: ragged ones with lengths, sparse ones with a mask."""
+        return self.read(start, stop)
 
     def take(self, index: NDArray[np.intp]) -> Array:
         """Return the rows at `index`, in any order, some perhaps twice; each run of neighbours is read once."""
@@ -250,9 +269,12 @@ class RaggedColumn(Column):
         self._ends = np.concatenate([[0], np.cumsum(lengths)])
 
     def read(self, start: int, stop: int) -> Array:
+        found = self.rows(start, stop)
+        return text_array(split(found.values, found.lengths))
+
+    def rows(self, start: int, stop: int) -> Ragged:
         ends = self._ends[start : stop + 1]
-        values = np.array(self._values[int(ends[0]) : int(ends[-1])])
-        return text_array(split(values, np.diff(ends)))
+        return Ragged(np.diff(ends), np.array(self._values[int(ends[0]) : int(ends[-1])]))
 
 
 class SparseColumn(Column):
@@ -263,6 +285,11 @@ class SparseColumn(Column):
         self._values = values
         self._present = present
         self._places = np.concatenate([[0], np.cumsum(present)])
+
+    def rows(self, start: int, stop: int) -> Sparse:
+        values = self._values.rows(int(self._places[start]), int(self._places[stop]))
+        assert not isinstance(values, Sparse)
+        return Sparse(self.leaf, self._present[start:stop], values)
 
     def read(self, start: int, stop: int) -> Array:
         present = self._present[start:stop]
@@ -276,7 +303,7 @@ class SparseColumn(Column):
 
 
 class MappedColumn(Column):
-    """Rows that are made of other rows: decoded JSON, cropped pictures."""
+    """Rows that are decoded when they are read, such as JSON; a writer takes them as they are kept."""
 
     def __init__(self, leaf: Leaf, source: Column, function: Callable[[Array], Array]) -> None:
         super().__init__(leaf, len(source))
@@ -285,6 +312,9 @@ class MappedColumn(Column):
 
     def read(self, start: int, stop: int) -> Array:
         return self._function(self._source.read(start, stop))
+
+    def rows(self, start: int, stop: int) -> Rows:
+        return self._source.rows(start, stop)
 
 
 class JoinedColumn(Column):
@@ -299,15 +329,21 @@ class JoinedColumn(Column):
         return [0, *np.cumsum([len(part) for part in self._parts]).tolist()]
 
     def read(self, start: int, stop: int) -> Array:
+        pieces = [part.read(first, last) for part, first, last in self._spans(start, stop)]
+        return _joined(pieces) if pieces else self._parts[0].read(0, 0)
+
+    def rows(self, start: int, stop: int) -> Rows:
+        pieces = [part.rows(first, last) for part, first, last in self._spans(start, stop)]
+        return _joined_rows(self.leaf, pieces) if pieces else self._parts[0].rows(0, 0)
+
+    def _spans(self, start: int, stop: int) -> list[tuple[Column, int, int]]:
+        """Return the parts that hold some of the rows `[start, stop)`, each with the rows of it that are wanted."""
         starts = self._starts
-        pieces = [
-            part.read(max(start, first) - first, min(stop, last) - first)
+        return [
+            (part, max(start, first) - first, min(stop, last) - first)
             for part, first, last in zip(self._parts, starts, starts[1:], strict=False)
             if start < last and stop > first
         ]
-        if not pieces:
-            return self._parts[0].read(0, 0)
-        return _joined(pieces)
 
 
 class SpanColumn(Column):
@@ -320,6 +356,9 @@ class SpanColumn(Column):
 
     def read(self, start: int, stop: int) -> Array:
         return self._source.read(self._start + start, self._start + stop)
+
+    def rows(self, start: int, stop: int) -> Rows:
+        return self._source.rows(self._start + start, self._start + stop)
 
     def take(self, index: NDArray[np.intp]) -> Array:
         return self._source.take(index + self._start)

@@ -75,6 +75,9 @@ class Storage(ABC):
     table: ClassVar[bool] = False
     """Whether all leaves share one file, so that a second such storage in a shard needs a folder of its own."""
 
+    lossy_kinds: ClassVar[frozenset[str]] = frozenset({"image"})
+    """The kinds of leaves that it may keep other than bit for bit."""
+
     @abstractmethod
     def check(self, leaves: Sequence[Leaf]) -> None:
         """Raise `LayoutError` if these leaves cannot be kept as promised; import and probe the backend."""
@@ -86,6 +89,10 @@ class Storage(ABC):
     @abstractmethod
     def exact(self, leaf: Leaf) -> bool:
         """Return whether rows of `leaf` come back bit for bit."""
+
+    def owns(self, leaf: Leaf, name: str) -> bool:
+        """Return whether the file `name`, relative to the storage's folder in a shard, holds rows of `leaf`."""
+        return name.startswith((f"{leaf.path}/", f"{leaf.path}."))
 
     def delay(self, leaf: Leaf) -> int:
         """Return how many of the newest rows of `leaf` a kill takes although a checkpoint has seen them."""
@@ -195,7 +202,7 @@ class Reader(ABC):
 
 
 S = TypeVar("S", bound=type[Storage])
-BUILTIN = ("dict", "hdf5", "image_files", "npz", "parquet", "video", "zarr")
+BUILTIN = ("depth", "dict", "hdf5", "image_files", "npz", "parquet", "video", "zarr")
 """The ids of the storages of this package; each registers itself when its module is imported."""
 
 _registered: dict[str, type[Storage]] = {}

@@ -11,6 +11,7 @@ from typing import NamedTuple, Self, TypeVar
 from recorder.columns import Column, Rows
 from recorder.errors import FormatError, LayoutError
 from recorder.leaf import JSON, JSON_TEXT, Leaf
+from recorder.storages.adopting import Adopting, Copy, adopt, copy
 from recorder.storages.base import (
     Counts,
     Reader,
@@ -84,7 +85,7 @@ class DictStorage(Storage):
             own.append(leaf)
         return shares
 
-    def _folders(self, directory: Path, leaves: Sequence[Leaf]) -> list[tuple[Storage, list[Leaf], Path]]:
+    def folders(self, directory: Path, leaves: Sequence[Leaf]) -> list[tuple[Storage, list[Leaf], Path]]:
         """Return the shares, each with its folder: a second table may not be named as the first."""
         shares = self.shares(leaves)
         tables = [storage for storage, _ in shares if storage.table]
@@ -101,7 +102,7 @@ class DictStorage(Storage):
         self, directory: Path, leaves: Sequence[Leaf], make: Callable[[Storage, Path, Sequence[Leaf]], Writer]
     ) -> Writer:
         shares = []
-        for i, (storage, own, folder) in enumerate(self._folders(directory, leaves)):
+        for i, (storage, own, folder) in enumerate(self.folders(directory, leaves)):
             paths = frozenset(leaf.path for leaf in own)
             counted = bool(own) or self._keeps_infos()
             writer = make(storage, directory / f"{i}", own)
@@ -117,7 +118,7 @@ class DictStorage(Storage):
         return True
 
     def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
-        return DictReader(directory, leaves, counts, self._folders(directory, leaves))
+        return DictReader(directory, leaves, counts, self.folders(directory, leaves))
 
     def to_json(self) -> dict[str, JSON]:
         storages = {path: storage.to_json() for path, storage in self.storages.items()}
@@ -140,7 +141,7 @@ class Share(NamedTuple):
     counted: bool
 
 
-class DictWriter(Writer):
+class DictWriter(Writer, Adopting):
     """Writers that share the leaves; the first takes the rows of leaves that nobody declared.
 
     In a `series` of steps a segment has one moment more than transitions.
@@ -183,6 +184,18 @@ class DictWriter(Writer):
                 found.setdefault(segment.number, []).append(segment)
         whole = [parts for _, parts in sorted(found.items()) if len(parts) == len(counted)]
         return [least(parts, self._series) for parts in whole]
+
+    def adopt(self, segment: Segment, reader: Reader, i: int) -> None:
+        """Let each writer have what is its own of an episode of a shard."""
+        assert isinstance(reader, DictReader)
+        for share in self._shares:
+            own = reader.part(share.paths)
+            if own is None and share is self._shares[0]:
+                own = reader.part(reader.leaves.keys() - self._declared)
+            if own is not None:
+                adopt(share.writer, segment, own, i)
+            elif share.counted:
+                copy(share.writer, segment, Copy([], {}))
 
     def view(self, segment: Segment) -> Mapping[str, Column]:
         views = [share.writer.view(segment) for share in self._shares if share.counted]
@@ -241,6 +254,10 @@ class DictReader(Reader):
     def segment(self, i: int) -> Mapping[str, Column]:
         views = {id(reader): reader.segment(i) for reader in self._readers}
         return LazyColumns(self.leaves, lambda path: views[id(self._owners[path])][path])
+
+    def part(self, paths: Iterable[str]) -> Reader | None:
+        """Return the reader of the storage that keeps one of some leaves."""
+        return next((self._owners[path] for path in paths if path in self._owners), None)
 
     def whole(self, path: str) -> Column:
         return self._owners[path].whole(path)

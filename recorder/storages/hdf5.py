@@ -17,7 +17,7 @@ from recorder.errors import DamagedError, LayoutError
 from recorder.leaf import Leaf
 from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
 from recorder.storages.table import TableWriter
-from recorder.storages.table_reading import Columns, TableReader
+from recorder.storages.table_reading import Columns, TableReader, is_table_name
 
 CHUNK_BYTES = 256 << 10
 """Size of a compressed chunk: large enough to compress, small enough to read for one row."""
@@ -50,6 +50,9 @@ class HDF5Storage(Storage):
             raise LayoutError(f"HDF5Storage has no compression {self.compression!r}, only None, 'lzf' and 'gzip'")
         if not isinstance(self.level, int) or not 0 <= self.level <= 9:
             raise LayoutError(f"HDF5Storage(level={self.level!r}): a level is a number from 0 to 9")
+
+    def owns(self, leaf: Leaf, name: str) -> bool:
+        return is_table_name(name, ".h5")
 
     def exact(self, leaf: Leaf) -> bool:
         return True

@@ -19,7 +19,7 @@ from recorder.errors import DamagedError, LayoutError
 from recorder.leaf import Leaf, text_array
 from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
 from recorder.storages.table import TableWriter
-from recorder.storages.table_reading import Columns, TableReader
+from recorder.storages.table_reading import Columns, TableReader, is_table_name
 
 TEXT_LENGTHS = "%text/"
 """Before the path of texts that are kept as UTF-8: the bytes of each."""
@@ -52,6 +52,9 @@ class NpzStorage(Storage):
     def check(self, leaves: Sequence[Leaf]) -> None:
         if not isinstance(self.compressed, bool):
             raise LayoutError(f"NpzStorage(compressed={self.compressed!r}): True or False is needed")
+
+    def owns(self, leaf: Leaf, name: str) -> bool:
+        return is_table_name(name, ".npz")
 
     def exact(self, leaf: Leaf) -> bool:
         return True

@@ -17,7 +17,7 @@ from recorder.storages.base import Counts, Reader, Storage, Writer, register_sto
 from recorder.storages.parquet_columns import parquet_table
 from recorder.storages.parquet_file import ParquetFile
 from recorder.storages.table import TableWriter
-from recorder.storages.table_reading import Columns, TableReader
+from recorder.storages.table_reading import Columns, TableReader, is_table_name
 
 try:
     import pyarrow as pa
@@ -94,6 +94,9 @@ class ParquetStorage(Storage):
 
     def _codecs(self) -> list[Any]:
         return list(self.compression.values()) if isinstance(self.compression, Mapping) else [self.compression]
+
+    def owns(self, leaf: Leaf, name: str) -> bool:
+        return is_table_name(name, ".parquet")
 
     def exact(self, leaf: Leaf) -> bool:
         return True

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from itertools import groupby
@@ -121,6 +122,7 @@ class TableWriter(Writer):
 
     def _write(self, parts: Sequence[Part]) -> None:
         """Write the rows that are not forgotten as one file, and let one part stand for them all."""
+        # A part in a file has all rows of a batch, also those of transitions that are none.
         taken = [(part, _positions(part.runs)["moment"]) for part in parts]
         rows: dict[str, Rows] = {}
         for leaf in self._leaves:
@@ -165,10 +167,15 @@ class TableWriter(Writer):
         sparse = self._sparse_rows(pieces)
         numbers = self._numbers(segments) if self._numbered else {}
         row = 0
+        done: Counter[Per] = Counter()
         for i, group in enumerate(_groups(pieces, self._file_rows)):
             rows: dict[str, Rows] = dict(self._dense_rows(group))
             count = sum(piece.stop - piece.start for piece in group)
-            rows.update((column.leaf.path, take(column, slice(row, row + count))) for column in sparse)
+            counts: Mapping[Per, int] = {"moment": count, "transition": count - sum(piece.first for piece in group)}
+            for column in sparse:
+                at = done[column.leaf.per]
+                rows[column.leaf.path] = take(column, slice(at, at + counts[column.leaf.per]))
+            done.update(counts)
             columns = {name: values[row : row + count] for name, values in numbers.items()}
             columns.update(named_columns(rows))
             write_file(directory / table_name(i, self._suffix), self._encode(columns), durable=False)
@@ -221,12 +228,12 @@ class TableWriter(Writer):
         """Return the rows of all infos in `pieces`."""
         parts = {id(piece.part): piece.part for piece in pieces}
         loaded = {key: self._sparse_of(part) for key, part in parts.items()}
-        paths = dict.fromkeys(path for columns in loaded.values() for path in columns)
+        classes = {path: column.leaf.per for columns in loaded.values() for path, column in columns.items()}
         joined = []
-        for path in paths:
+        for path, per in classes.items():
             rows: list[Sparse | int] = []
             for part, spans in _by_part(pieces):
-                rows.append(_take_sparse(loaded[id(part)], path, spans["moment"]))
+                rows.append(_take_sparse(loaded[id(part)], path, spans[per]))
             joined.append(join_sparse(path, rows))
         return [column for column in joined if column.present.any()]
 

@@ -57,6 +57,12 @@ def table_name(i: int, suffix: str) -> str:
     return f"data-{i:04d}{suffix}" if i else f"data{suffix}"
 
 
+def is_table_name(name: str, suffix: str) -> bool:
+    """Return whether a file is one of a table's."""
+    number = name.removeprefix("data").removesuffix(suffix)
+    return name == f"data{number}{suffix}" and (not number or (number[0] == "-" and number[1:].isdecimal()))
+
+
 def named_columns(rows: Mapping[str, Rows]) -> dict[str, Array]:
     """Return rows as the columns of a file: the values, and what says how long rows are and which are there."""
     columns: dict[str, Array] = {}

@@ -21,6 +21,7 @@ from recorder.columns import Array, Column, Rows
 from recorder.errors import ClosedError, EpisodeError, LayoutError, WriteError
 from recorder.files import link_or_copy, remove, sync
 from recorder.leaf import Leaf, Per
+from recorder.storages.adopting import Adopting
 from recorder.storages.base import Counts, Reader, Run, Segment, Storage, Writer, register_storage
 from recorder.storages.video_codecs import CODECS, Coding, Encoder, GrowingFile, pixels_of
 from recorder.storages.video_hardware import AUTO, kinds_of
@@ -296,6 +297,12 @@ class StagedVideo:
             f"leaves and segments go on"
         )
 
+    def adopt(self, file: Path, frames: int) -> None:
+        """Take a file of a shard, by a second name."""
+        link_or_copy(file, self.path)
+        self.frames = frames
+        self._sealed = True
+
     def abandon(self) -> None:
         """Give the encoder up and leave the file as it is."""
         if self.encoder is not None:
@@ -335,7 +342,7 @@ class StagedColumn(VideoColumn):
         return super()._rows(rows)
 
 
-class VideoWriter(Writer):
+class VideoWriter(Writer, Adopting):
     """Segments whose frames are coded at once, one file a leaf; a pack gives closed files a second name."""
 
     def __init__(self, directory: Path, codings: Mapping[Leaf, Coding]) -> None:
@@ -413,6 +420,14 @@ class VideoWriter(Writer):
     def _frames(self, videos: Mapping[str, StagedVideo], per: Per) -> int:
         paths = [leaf.path for leaf in self._codings if leaf.per == per]
         return min((videos[path].frames if path in videos else 0 for path in paths), default=NO_LEAF)
+
+    def adopt(self, segment: Segment, reader: Reader, i: int) -> None:
+        """Give the files of an episode a second name; no frame is coded."""
+        self._check()
+        self._segments[segment.number] = {}
+        for leaf in self._codings:
+            if rows := _rows(segment, leaf.per):
+                self._video(segment.number, leaf).adopt(reader.directory / video_name(leaf, i), rows)
 
     def view(self, segment: Segment) -> Mapping[str, Column]:
         return {leaf.path: self._column(segment, leaf) for leaf in self._codings}

@@ -93,6 +93,9 @@ class ZarrStorage(Storage):
         if self.exact(leaf) and found.tobytes() != row.tobytes():
             raise LayoutError(f"{leaf.path!r}: {self} does not give back what it was given")
 
+    def owns(self, leaf: Leaf, name: str) -> bool:
+        return name.startswith(f"{leaf.path}.zarr/")
+
     def exact(self, leaf: Leaf) -> bool:
         codec = self.coding(leaf)
         return isinstance(codec, Zstd) or codec.quality is None

@@ -11,10 +11,12 @@ from recorder.columns import Column, Rows, SpanColumn
 from recorder.errors import ClosedError, DamagedError
 from recorder.files import remove, sync
 from recorder.leaf import Leaf, Per
-from recorder.storages.base import Run, Segment, Writer
+from recorder.storages.adopting import Adopting
+from recorder.storages.base import Reader, Run, Segment, Writer
 from recorder.storages.zarr_array import Grid
 from recorder.storages.zarr_chunking import ArrayPacker, Track, make_folder
 from recorder.storages.zarr_parts import Entry, Part, read_part, write_part
+from recorder.storages.zarr_reader import ZarrReader
 
 MOST_PARTS = 64
 """More checkpoint files than these are made one."""
@@ -23,7 +25,7 @@ NO_LEAF = -1
 """The rows of a class that this writer has no leaf of."""
 
 
-class ZarrWriter(Writer):
+class ZarrWriter(Writer, Adopting):
     """Codes rows as they come.
 
     Below `directory` a segment that has something on disk has a folder, `000012`; in it each leaf has the
@@ -123,6 +125,18 @@ class ZarrWriter(Writer):
 
     def _rows(self, tracks: Mapping[str, Track], per: Per) -> int:
         return min((track.rows for track in tracks.values() if track.grid.leaf.per == per), default=NO_LEAF)
+
+    def adopt(self, segment: Segment, reader: Reader, i: int) -> None:
+        """Take the chunks of an episode as they are where each holds one row; others are coded anew, without loss."""
+        self._check_open()
+        assert isinstance(reader, ZarrReader)
+        tracks = self._of(segment.number)
+        for path, grid in self._grids.items():
+            start, stop = reader.counts.span(grid.leaf.per, i)
+            for first in range(start, stop, grid.shard_rows):
+                reader.copy(path, first, min(first + grid.shard_rows, stop), tracks[path])
+                self._flush(segment.number, tracks)
+        self.end(segment.number)
 
     def view(self, segment: Segment) -> Mapping[str, Column]:
         return {

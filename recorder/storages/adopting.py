@@ -1,0 +1,93 @@
+"""Adopting: an episode of a shard becomes a segment of a writer, coded rows as they are where that can be."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from recorder.columns import Array, Column, Ragged, Rows, Sparse, as_sparse
+from recorder.errors import LayoutError
+from recorder.leaf import Leaf
+from recorder.storages.base import Reader, Run, Segment, Storage, Writer
+
+BLOCK_BYTES = 8 << 20
+"""Rows that are read at once where they are copied one by one."""
+
+MOST_ROWS = 8192
+
+
+class Adopting(ABC):
+    """What a writer of coded rows has besides: it takes an episode of a shard without coding it anew."""
+
+    @abstractmethod
+    def adopt(self, segment: Segment, reader: Reader, i: int) -> None:
+        """Take episode `i` of a shard that the same storage has packed, as a segment that has ended."""
+
+
+class Copy(NamedTuple):
+    """The rows of one episode to be copied: what they are, and where they come from."""
+
+    leaves: Sequence[Leaf]
+    columns: Mapping[str, Column]
+
+
+def adopt(writer: Writer, segment: Segment, reader: Reader, i: int) -> None:
+    """Let a writer have an episode of a shard that the same storage has packed."""
+    if isinstance(writer, Adopting):
+        writer.adopt(segment, reader, i)
+    else:
+        copy(writer, segment, Copy(list(reader.leaves.values()), reader.segment(i)))
+
+
+def copy(writer: Writer, segment: Segment, source: Copy) -> None:
+    """Append all rows of an episode to a writer, in blocks."""
+    leaves, columns = source
+    first = segment.moments > segment.transitions
+    size = max(1, min(MOST_ROWS, BLOCK_BYTES // (sum(leaf.nbytes for leaf in leaves) or 1)))
+    for start in range(0, segment.moments, size):
+        stop = min(start + size, segment.moments)
+        rows = {leaf.path: _block(leaf, columns[leaf.path], start, stop, shifted=first) for leaf in leaves}
+        writer.append(rows, [Run(segment.number, 0, stop - start, first and start == 0)])
+    writer.end(segment.number)
+
+
+def _block(leaf: Leaf, column: Column, start: int, stop: int, *, shifted: bool) -> Rows:
+    """Return the rows of one leaf that stand beside the moments `[start, stop)`; the first of all has no transition."""
+    behind = shifted and leaf.per == "transition"
+    rows = column.rows(max(start - behind, 0), stop - behind)
+    if leaf.sparse:
+        rows = as_sparse(leaf, rows)
+    return _padded(rows) if behind and start == 0 else rows
+
+
+def _padded(rows: Rows) -> Rows:
+    """Return rows with one before them that means nothing."""
+    match rows:
+        case Ragged(lengths, values):
+            return Ragged(_padded_array(lengths), values)
+        case Sparse(leaf, present, values):
+            return Sparse(leaf, _padded_array(present), values)
+        case _:
+            return _padded_array(rows)
+
+
+def _padded_array(rows: Array) -> Array:
+    blank = np.zeros((1, *rows.shape[1:]), rows.dtype)
+    if rows.dtype == object:
+        blank[0] = ""
+    return np.concatenate([blank, rows])
+
+
+def check_copies(storage: Storage, writer: Writer, leaves: Sequence[Leaf]) -> None:
+    """Raise `LayoutError` where copying would code rows with loss once more."""
+    if isinstance(writer, Adopting):
+        return
+    for leaf in leaves:
+        if not storage.exact(leaf):
+            raise LayoutError(
+                f"{leaf.path!r} is kept with loss by storage {storage.id!r}, which cannot copy coded rows as they are; "
+                f"its shards stay as they were recorded"
+            )
