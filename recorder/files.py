@@ -24,6 +24,19 @@ SUM_DIGITS = 16
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.EACCES}
 
 
+NOT_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE}
+"""What the system says when it could not do something that may well be done later."""
+
+
+def is_not_now(error: BaseException | None) -> bool:
+    """Return whether an error came of what the system could not do, rather than of what is in a file."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NOT_NOW:
+            return True
+        error = error.__cause__
+    return False
+
+
 def write_file(path: Path, data: bytes, durable: bool = True) -> None:
     """Write a whole file so that it is there complete or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")

@@ -74,7 +74,7 @@ class Summary:
         disk = self.disk
         ends = ", ".join(f"{end} {count:,}" for end, count in sorted(self.ends.items(), key=lambda item: -item[1]))
         lines = {
-            "read back": f"{disk.shards:,} shards, {disk.moments:,} + {disk.transitions:,} rows of moments and transitions",
+            "read back": f"{disk.shards:,} shards, {disk.moments:,} + {disk.transitions:,} rows",
             "ended": ends or "none",
             "put aside": f"{self.discarded:,}",
             "refused": f"{self.refused:,} steps",

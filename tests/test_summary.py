@@ -50,7 +50,7 @@ def test_all_of_it_names_end_reasons_and_what_was_refused_ignored_and_put_aside(
     line, *rest = capsys.readouterr().err.splitlines()
     assert "1 put aside; 1 steps refused; 1 steps outside of episodes ignored" in line
     text = "\n".join(rest)
-    assert re.search(r"read back +1 shards, 10 \+ 7 rows of moments and transitions", text)
+    assert re.search(r"read back +1 shards, 10 \+ 7 rows", text)
     assert re.search(r"ended +terminated 2, reset 1", text)
     assert re.search(r"put aside +1$", text, re.M)
     assert re.search(r"refused +1 steps", text)

@@ -488,7 +488,7 @@ class TestCameras:
             env.discard()
             env.flush()
             left = {path.name for path in files_below(tmp_path)}
-            assert left <= {"recording.json", "lock", "writer.json", "origin.json", "episodes.h5"}
+            assert left <= {"recording.json", "lock", "writer.json", "origin.json", "running.json"}
             roll(env)
         (episode,) = Recording(tmp_path / "run")
         check_camera_rows(episode, rows)

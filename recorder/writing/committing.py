@@ -16,7 +16,7 @@ from recorder.columns import Column, Rows
 from recorder.digests import DIGEST, digests, is_digest
 from recorder.discarded import QUOTA, trim
 from recorder.episodes import EpisodeNote, encode_notes
-from recorder.files import remove, sync, write_file
+from recorder.files import is_not_now, remove, sync, write_file
 from recorder.leaf import Leaf
 from recorder.shard import Origin, manifest_of, pack, seal, shard_name
 from recorder.storages.base import Run, Segment, Storage
@@ -27,7 +27,13 @@ GROUP_EPISODES = 4096
 """Finished episodes are committed at the latest when they are so many bytes of rows, or so many."""
 
 RETRY = 1.0
-"""Seconds until what failed is tried again, and between checkpoints where finished episodes are committed at once."""
+"""Seconds until what failed is tried again."""
+
+AT_ONCE = 0.5
+"""Seconds between checkpoints where finished episodes are committed at once."""
+
+GRACE = 1.0
+"""Seconds by which saving may be late before `step` waits for it."""
 
 Judge = Callable[[EpisodeNote, Mapping[str, Column]], str | None]
 """Says why an episode is to be put aside, or None to keep it."""
@@ -96,7 +102,7 @@ class Committer:
         self._row_bytes = sum(leaf.nbytes for leaf in leaves)
         self._digested = [leaf.path.removeprefix(f"{DIGEST}/") for leaf in leaves if is_digest(leaf)]
         self._has_reward = any(leaf.path == "reward" for leaf in leaves)
-        self._interval = options.flush_every or RETRY
+        self._interval = options.flush_every or AT_ONCE
         self._due = time.monotonic() + self._interval
         self._unsaved = False
         self.saved = time.monotonic()
@@ -177,29 +183,34 @@ class Committer:
         if note.transitions and self._has_reward:
             note.total = float(self._writer.view(segment)["reward"][:].sum())
 
-    def tick(self) -> float:
+    def tick(self, taken: float) -> float:
         """Commit and checkpoint if it is time; return the seconds until it is time again.
 
-        The clock is the monotonic one, so it does not matter what happens to the time of day.
+        The clock is the monotonic one, so it does not matter what happens to the time of day. All rows of before
+        `taken` have been appended.
         """
         now = time.monotonic()
         if now >= self._due:
             self._due = now + min(self._interval, RETRY)
-            self.flush()
+            self.flush(taken)
             self._due = now + self._interval
         elif self._finished_bytes >= GROUP_BYTES or len(self._finished) >= GROUP_EPISODES:
             self.commit()
         return max(self._due - time.monotonic(), 0.0)
 
-    def flush(self) -> None:
+    def flush(self, taken: float) -> None:
         """Commit all finished episodes and make the rows of running ones survive a kill."""
-        began = time.monotonic()
-        self.commit()
+        try:
+            self.commit()
+        finally:
+            self._checkpoint()
+        self.saved = taken
+
+    def _checkpoint(self) -> None:
         if self._running and self._unsaved:
             self._writer.checkpoint()
             self._write_note()
         self._unsaved = False
-        self.saved = began
 
     def _write_note(self) -> None:
         """Note on disk which episodes are running, for recovery."""
@@ -207,21 +218,36 @@ class Committer:
         self._noted = set(self._running)
 
     def commit(self) -> None:
-        """Make all finished episodes visible, and put aside those that were discarded."""
-        for reason in dict.fromkeys(finished.reason for finished in self._finished):
-            while group := self._group(reason):
-                self._commit(group, reason)
+        """Make all finished episodes visible, and put aside those that were discarded.
 
-    def _group(self, reason: str) -> list[EpisodeNote]:
-        """Return the next finished episodes that go into one shard."""
-        notes: list[EpisodeNote] = []
-        size = 0
-        for note in (finished.note for finished in self._finished if finished.reason == reason):
-            size += note.moments * self._row_bytes
-            if notes and (size > GROUP_BYTES or len(notes) >= GROUP_EPISODES):
-                break
-            notes.append(note)
-        return notes
+        An episode that cannot be packed stays in staging, for recovery, and keeps no other from being committed.
+        """
+        raised: BaseException | None = None
+        waiting = self._groups()
+        while waiting:
+            notes, reason = waiting.pop(0)
+            try:
+                self._commit(notes, reason)
+            except BaseException as error:
+                if is_not_now(error):
+                    raise
+                raised = raised or error
+                waiting[:0] = [([note], reason) for note in notes] if len(notes) > 1 else []
+        if raised is not None:
+            raise raised
+
+    def _groups(self) -> list[tuple[list[EpisodeNote], str]]:
+        """Return the finished episodes in groups of which each makes one shard, with why they are put aside."""
+        groups: list[tuple[list[EpisodeNote], str]] = []
+        for reason in dict.fromkeys(finished.reason for finished in self._finished):
+            size = GROUP_BYTES
+            for note in (finished.note for finished in self._finished if finished.reason == reason):
+                size += note.moments * self._row_bytes
+                if size > GROUP_BYTES or len(groups[-1][0]) >= GROUP_EPISODES:
+                    groups.append(([], reason))
+                    size = note.moments * self._row_bytes
+                groups[-1][0].append(note)
+        return groups
 
     def _commit(self, notes: list[EpisodeNote], reason: str) -> None:
         folder = self._staging.path / SHARD

@@ -7,6 +7,7 @@ could leave locked.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
@@ -50,10 +51,16 @@ class Sink(Protocol):
     def append(self, rows: Mapping[str, Rows], runs: Sequence[Run]) -> None:
         """Take rows of some segments."""
 
-    def tick(self) -> float:
-        """Do what is due by the clock; return the seconds until something is due again."""
+    saved: float
+    """All rows that were taken over before this time, of the monotonic clock, survive a kill."""
 
-    def flush(self) -> None:
+    def tick(self, taken: float) -> float:
+        """Do what is due by the clock; return the seconds until something is due again.
+
+        All rows of before `taken` have been taken over.
+        """
+
+    def flush(self, taken: float) -> None:
         """Commit what is finished and checkpoint what is running."""
 
     def close(self) -> None:
@@ -90,11 +97,23 @@ class Pipeline:
     """A ring, a queue of events at positions in it, and the worker thread that empties both into a sink."""
 
     def __init__(
-        self, ring: Ring, make_sink: Callable[[], Sink], keep_info: Callable[[str], bool], *, moments: bool = True
+        self,
+        ring: Ring,
+        make_sink: Callable[[], Sink],
+        keep_info: Callable[[str], bool],
+        *,
+        moments: bool = True,
+        oldest: float = math.inf,
     ) -> None:
-        """Prepare; with `moments`, row 0 of a segment has no transition."""
+        """Prepare; with `moments`, row 0 of a segment has no transition.
+
+        No row is put while others have waited longer than `oldest` seconds to be saved.
+        """
         self.ring = ring
         self._moments = moments
+        self._oldest = oldest
+        self._over = threading.Event()
+        self._failing = False
         self.waited = 0.0
         self.unkept: dict[str, str] = {}
         self._make_sink = make_sink
@@ -145,9 +164,17 @@ class Pipeline:
         self.check()
 
     def _has_room(self) -> bool:
-        return (
-            self.ring.head - self.ring.tail < self.ring.rows and self._info_bytes[0] - self._info_bytes[1] <= RING_BYTES
-        )
+        waiting = self.ring.head - self.ring.tail, self._info_bytes[0] - self._info_bytes[1]
+        return waiting[0] < self.ring.rows and waiting[1] <= RING_BYTES and not self._late() > 0
+
+    def _late(self) -> float:
+        """Return by how many seconds a row has waited too long to be saved; less than nothing if none has.
+
+        Where saving fails, waiting does not help: that was raised, and is raised again as often as it fails.
+        """
+        if self._sink is None or self._failing:
+            return -self._oldest
+        return time.monotonic() - self._sink.saved - self._oldest
 
     def check(self) -> None:
         """Raise what went wrong in the background, once, and whether this is the wrong time or process."""
@@ -222,12 +249,33 @@ class Pipeline:
         self._thread = threading.current_thread()
         while self._sink is None and not self._closing:
             self._guard(self._open)
+        watcher = self._start_watcher()
         while not self._closing:
             if not self._guard(self._round):
+                self._failing = True
                 time.sleep(PATIENCE)
         if self._sink is not None:
             self._guard(self._drain)
             self._guard(self._sink.close)
+        self._over.set()
+        if watcher is not None:
+            watcher.join()
+
+    def _start_watcher(self) -> threading.Thread | None:
+        """Start what stops the stepping thread when saving is late, which the worker is too busy for just then."""
+        if not math.isfinite(self._oldest):
+            return None
+        watcher = threading.Thread(target=self._watch, name="recorder-watch", daemon=True)
+        try:
+            watcher.start()
+        except RuntimeError:  # the interpreter ends, and starts no more threads
+            return None
+        return watcher
+
+    def _watch(self) -> None:
+        while not self._over.wait(max(-self._late(), PATIENCE)):
+            if self._late() > 0:
+                self.ring.limit = -1
 
     def _open(self) -> None:
         try:
@@ -255,14 +303,16 @@ class Pipeline:
 
     def _round(self) -> None:
         """Take over what is there, do what is due, and sleep until more comes."""
-        asked = self._asked
+        asked, taken, saved = self._asked, time.monotonic(), self.sink.saved
         try:
             self._drain()
             if asked > self._done:
-                self.sink.flush()
+                self.sink.flush(taken)
         finally:
             self._done = asked
-        pause = self.sink.tick()
+        pause = self.sink.tick(taken)
+        if self.sink.saved != saved:
+            self._failing = False
         try:
             self._wake.get(timeout=max(pause, 0.001))
             while True:

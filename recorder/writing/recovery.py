@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,9 +12,9 @@ from pathlib import Path
 import msgspec
 
 from recorder.discarded import QUOTA, put_aside, trim
-from recorder.episodes import EpisodeNote, decode_notes
+from recorder.episodes import ID, EpisodeNote, decode_notes
 from recorder.errors import FormatError, RecorderError
-from recorder.files import read_small, remove, sync
+from recorder.files import is_not_now, read_small, remove, sync
 from recorder.leaf import JSON, Leaf
 from recorder.schema import Schema, read_schema
 from recorder.shard import NAME, Origin, Shard, manifest_of, pack, seal, shard_name
@@ -24,9 +23,6 @@ from recorder.writing.staging import NOTE_BYTES, ORIGIN, ROWS, RUNNING, SHARD, S
 
 UNBORN_SECONDS = 60.0
 """A staging folder that was never given its name is removed when it is older than this."""
-
-NOT_NOW = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE}
-"""What the system says when it is not the staged files that are wrong: they stay for another time."""
 
 
 @dataclass
@@ -118,7 +114,7 @@ class Rescue:
                 self._put_aside(staging, recovery)
                 keep = False
         except OSError as error:
-            if not _is_not_now(error):
+            if not is_not_now(error):
                 raise
             recovery.kept.clear()
             recovery.left = f"{error}; try again when the cause is gone"
@@ -143,7 +139,7 @@ class Rescue:
             recovery.committed = [note.id for note in notes if note.id in known]
             self._commit_whole(staging, [note for note in notes if note.id not in known], len(earlier), recovery)
         except (RecorderError, ValueError, KeyError, EOFError) as error:
-            if _is_not_now(error):
+            if is_not_now(error):
                 raise
             recovery.kept.clear()
             recovery.lost["all"] = f"{type(error).__name__}: {error}"
@@ -203,15 +199,6 @@ class Rescue:
         sync(shards)
 
 
-def _is_not_now(error: BaseException | None) -> bool:
-    """Return whether the system could not do something, rather than a staged file be wrong."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in NOT_NOW:
-            return True
-        error = error.__cause__
-    return False
-
-
 def _remove_unborn(folder: Path) -> None:
     """Remove a folder whose writer died, or failed, before it gave it its name."""
     try:
@@ -229,8 +216,8 @@ def _notes(staging: Staging) -> list[EpisodeNote]:
     except FileNotFoundError:
         return []
     for note in notes:
-        if note.id != f"{staging.writer}-{note.number:06d}":
-            raise FormatError(f"{file} names an episode {note.id!r}, which is none of writer {staging.writer}")
+        if not ID.fullmatch(note.id):
+            raise FormatError(f"{file} names an episode {note.id!r}, which is no id")
     return notes
 
 

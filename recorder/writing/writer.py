@@ -19,7 +19,7 @@ from gymnasium.spaces import Box, Space
 
 from recorder.columns import Column
 from recorder.episode import Episode
-from recorder.episodes import EpisodeNote, Start
+from recorder.episodes import ID, EpisodeNote, Start
 from recorder.errors import ClosedError, EpisodeError, ExistsError, RowError
 from recorder.infos import snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
@@ -41,7 +41,7 @@ from recorder.shard import Origin
 from recorder.spaces.structure import Node, NoNode
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
-from recorder.writing.committing import CommitOptions, Committer, Tally
+from recorder.writing.committing import GRACE, CommitOptions, Committer, Tally
 from recorder.writing.opening import (
     annotated,
     check_excluded,
@@ -154,7 +154,7 @@ class RecordingWriter:
     def _renew(self) -> None:
         """Begin as a new writer: at first, and in a forked child."""
         self.writer = secrets.token_hex(6)
-        self.ring = Ring(list(self.schema.leaves.values()))
+        self.ring = self._new_ring()
         self.pipeline: Pipeline | None = None
         self.recovered: list[Recovery] = []
         self._committer: Committer | None = None
@@ -166,6 +166,10 @@ class RecordingWriter:
         self._first_info: Mapping[str, Any] | None = None
         self._compiled: dict[tuple[str, ...], Put] = {}
         self._pid = os.getpid()
+
+    def _new_ring(self) -> Ring:
+        """Return a ring for the leaves as they are known by now."""
+        return Ring(self.leaves)
 
     def _meet(self, existing: Existing) -> None:
         """Look at what is in the folder, and take over the schema of a recording that matches."""
@@ -186,7 +190,7 @@ class RecordingWriter:
         if self.schema.rows == "episode":
             check_infos(self.storage.default)
         check_writable(self.path)
-        self.ring = Ring(self.leaves)
+        self.ring = self._new_ring()
 
     def _follow(self, theirs: Schema, *, dtypes: bool = False) -> None:
         """Take over dtypes and storage of a recording that matches; with `dtypes`, those have to match as well.
@@ -270,23 +274,27 @@ class RecordingWriter:
         seed: int | None = None,
         options: Mapping[str, JSON] | None = None,
         generator: Mapping[str, Any] | None = None,
+        episode_id: str | None = None,
     ) -> str:
-        """Open an episode and return its id.
+        """Open an episode and return its id: a new one, or that of an episode which is recorded here anew.
 
         Raises:
+            ValueError: the id is not of the form of ids.
             EpisodeError: another episode is open.
             ClosedError: the writer is closed.
             WriteError: work in the background failed since the last call.
         """
+        if episode_id is not None and not ID.fullmatch(episode_id):
+            raise ValueError(f"episode_id={episode_id!r} is no id such as '7f3a9104c2d8-000012'")
         self.check()
-        return self.begin_checked(Start(seed, options, generator))
+        return self.begin_checked(Start(seed, options, generator), episode_id)
 
-    def begin_checked(self, start: Start) -> str:
+    def begin_checked(self, start: Start, episode_id: str | None = None) -> str:
         """Open an episode right after `check`, which asks the system what process this is."""
         if self._note is not None:
             raise EpisodeError(f"episode {self._note.id} is still open: commit() or discard() it first")
         number = self._episodes
-        note = EpisodeNote(number, f"{self.writer}-{number:06d}", *start, time.time())
+        note = EpisodeNote(number, episode_id or f"{self.writer}-{number:06d}", *start, time.time())
         self._episodes += 1
         if self.pipeline is None:
             self.ring.head = 0
@@ -408,11 +416,15 @@ class RecordingWriter:
             if self._settled >= set(self.schema.nodes):
                 self._open()
 
+    def _first_values(self, name: str, value: Any) -> Iterable[tuple[Leaf, Any]]:
+        """Yield the leaves of a structure as the first value of it decides them, and the value of each."""
+        return first_values(self.schema.nodes[name], value)
+
     def _settle(self, values: Mapping[str, Any]) -> None:
         found: dict[str, Leaf] = {}
         first_rows: dict[str, np.ndarray[Any, Any]] = {}
         for name, value in values.items():
-            for leaf, part in first_values(self.schema.nodes[name], value):
+            for leaf, part in self._first_values(name, value):
                 found[leaf.path] = leaf
                 if leaf.fixed:
                     first_rows[leaf.path] = leaf.fit(part)
@@ -437,23 +449,28 @@ class RecordingWriter:
             self._declare(replace(self._space, render=space))
             self.schema = replace(self.schema, storage=self._layout())
             self.schema.storage.check(list(self.schema.leaves.values()))
-            self.ring = Ring(list(self.schema.leaves.values()))
+            self.ring = self._new_ring()
 
     def _open(self) -> None:
         """Start the worker, which makes the recording, and hand it the episode that is open."""
         if self.pipeline is None:
             self.schema.storage.check(self.leaves)
-            keep_info = lru_cache(4096)(lambda path: not self.excluded(path))
-            moments = self.schema.rows == "episode"
-            pipeline = Pipeline(self.ring, self._make_committer, keep_info, moments=moments)
-            if self._note is not None:
-                pipeline.begin(self._note, self._first)
-            if self._first_info is not None:
-                pipeline.info(self._first_info, self._first)
+            pipeline = self._make_pipeline(lru_cache(4096)(lambda path: not self.excluded(path)))
             _close_at_exit(self)
             self.pipeline = pipeline
         self.pipeline.start()
         self._opened = True
+
+    def _make_pipeline(self, keep_info: Callable[[str], bool]) -> Pipeline:
+        """Return a pipeline that knows of the episode that is open."""
+        moments = self.schema.rows == "episode"
+        oldest = self.options.flush_every + GRACE
+        pipeline = Pipeline(self.ring, self._make_committer, keep_info, moments=moments, oldest=oldest)
+        if self._note is not None:
+            pipeline.begin(self._note, self._first)
+        if self._first_info is not None:
+            pipeline.info(self._first_info, self._first)
+        return pipeline
 
     def _make_committer(self) -> Committer:
         """Make the recording on disk and what commits to it; called by the worker."""
