@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from recorder.routing.layouts import layout
     from recorder.schema import StepSpace
     from recorder.storages.base import Storage
+    from recorder.storages.depth import DepthStorage
     from recorder.storages.dict import DictStorage
     from recorder.storages.hdf5 import HDF5Storage
     from recorder.storages.image_files import ImageFileStorage
@@ -56,6 +57,7 @@ __all__ = [
     "ClosedError",
     "CommitOptions",
     "DamagedError",
+    "DepthStorage",
     "DictStorage",
     "DivergedError",
     "Episode",
@@ -105,6 +107,7 @@ __all__ = [
 # Gymnasium, PyAV and h5py take a second to import: too long for a reader of one zarr array, or `recorder --help`.
 _HOMES = {
     "CommitOptions": "writing.committing",
+    "DepthStorage": "storages.depth",
     "DictStorage": "storages.dict",
     "Episode": "episode",
     "HDF5Storage": "storages.hdf5",

@@ -118,8 +118,9 @@ TEXT_LEAF = Leaf("observation/task", (), TEXT, "task")
 def rows_of(leaf: Leaf, count: int, seed: int = 0) -> Rows:
     """Return `count` rows of a leaf; those of a larger count begin with those of a smaller one.
 
-    Numbers are of any bits, with infinities, NaN and the limits of their dtype among them. Rows of kind
-    `image` are smooth pictures, each as a whole brighter or darker than its neighbours.
+    Numbers are of any bits, with infinities, NaN and the limits of their dtype among them; floats whose metadata
+    name a `range` lie in it. Rows of kind `image` are smooth pictures, each as a whole brighter or darker than its
+    neighbours.
     """
     return take(_many_rows(leaf, max(16, 1 << (count - 1).bit_length()), seed), slice(0, count))
 
@@ -150,6 +151,8 @@ def _numbers(leaf: Leaf, count: int, generator: np.random.Generator) -> Array:
     shape, dtype = (count, *leaf.shape), leaf.numpy_dtype
     if dtype.kind == "b":
         return generator.random(shape) < 0.5
+    if dtype.kind == "f" and "range" in leaf.metadata:
+        return generator.uniform(*leaf.metadata["range"], shape).astype(dtype)
     values = np.frombuffer(generator.bytes(count * leaf.nbytes), dtype).reshape(shape).copy()
     flat, limits = values.reshape(-1), _limits(dtype)
     flat[::3] = np.resize(limits, flat[::3].shape)

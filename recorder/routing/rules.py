@@ -180,14 +180,14 @@ def check_infos(default: Storage) -> None:
 def unable(storage: Storage, leaf: Leaf) -> str:
     """Return why a storage may not be given a leaf; nothing if it may.
 
-    It must keep it, and exactly, unless the leaf is a picture whose metadata do not forbid loss.
+    It must keep it, and exactly, unless the leaf is of a kind that may lose and its metadata do not forbid that.
     """
     try:
         storage.check([leaf])
     except LayoutError as error:
         return str(error)
     said = [word for word in ("label", "lossless") if leaf.metadata.get(word)]
-    if storage.exact(leaf) or (leaf.kind == "image" and not said):
+    if storage.exact(leaf) or (leaf.kind in storage.lossy_kinds and not said):
         return ""
     is_no_picture = f"its metadata say {said[0]}" if said else f"its kind is {leaf.kind!r}"
     return f"{leaf.path!r} would lose by {describe(storage)}, and {is_no_picture}; keep it with ZarrStorage()"
