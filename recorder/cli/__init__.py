@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recorder.cli import discarding, following, making, mending, reading, replaying, showing
+from recorder.cli import converting, discarding, following, making, mending, reading, replaying, showing
 from recorder.cli.printing import ReaderGoneError, printable, say
 
 # Typer names no other of Click's errors, and since 0.26 it brings its own Click.
@@ -30,6 +30,7 @@ app.command("replay", epilog=replaying.EXAMPLES, context_settings={"ignore_unkno
 app.command("follow", epilog=following.EXAMPLES)(following.follow)
 app.command("verify", epilog=mending.VERIFY_EXAMPLES)(mending.verify)
 app.command("recover", epilog=mending.RECOVER_EXAMPLES)(mending.recover)
+app.command("convert", epilog=converting.EXAMPLES)(converting.convert)
 app.add_typer(discarding.app, name="discarded")
 
 

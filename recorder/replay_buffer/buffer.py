@@ -14,7 +14,7 @@ from recorder.columns import Array, Column, Index, SpanColumn
 from recorder.errors import DamagedError, EpisodeError, FormatError, NotAReplayBufferError, RowError
 from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import MemoryColumn, Node, find_arrays, open_array, parsed, read_node
-from recorder.replay_buffer.committing import COMPLETE, ENDS, BufferWriter
+from recorder.replay_buffer.committing import COMPLETE, ENDS, IDS, BufferWriter
 from recorder.replay_buffer.opening import StoreLike, open_place
 from recorder.replay_buffer.places import Place
 
@@ -116,6 +116,14 @@ class ReplayBuffer:
     def episode_lengths(self) -> NDArray[np.int64]:
         """The steps of each episode (n_episodes,)."""
         return np.diff(self._ends, prepend=0)
+
+    @property
+    def episode_ids(self) -> list[str]:
+        """The id that each episode had in its recording; empty ones where it had none."""
+        node = read_node(self._place, IDS)
+        if node is None:
+            return [""] * self.n_episodes
+        return [str(name) for name in open_array(self._place, IDS, node)[1][: self.n_episodes]]
 
     def episode_slice(self, i: int) -> slice:
         """Return the rows of an episode, negative ones from the end.

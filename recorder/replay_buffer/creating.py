@@ -74,7 +74,7 @@ def create_array(group: zarr.Group, key: str, spec: ArraySpec, options: BufferOp
     """Create an array without rows."""
     rows = spec.rows_a_chunk
     shards: dict[str, Any] = {"shards": (rows * spec.chunks_a_shard(options.frames_per_shard), *spec.shape)}
-    said: dict[str, JSON] = {"every_chunk": True, "kind": spec.kind, "metadata": dict(spec.metadata), **spec.said}
+    said: dict[str, JSON] = {"every_chunk": True, "kind": spec.kind, "metadata": dict(spec.metadata)}
     group.create_array(
         key,
         shape=(0, *spec.shape),
@@ -83,7 +83,7 @@ def create_array(group: zarr.Group, key: str, spec: ArraySpec, options: BufferOp
         fill_value="" if spec.dtype == TEXT else 0,
         chunk_key_encoding=_flat(options.zarr_format),
         config={"write_empty_chunks": True},
-        attributes={OURS: {name: value for name, value in said.items() if value}},
+        attributes={OURS: {**{name: value for name, value in said.items() if value}, **spec.said}},
         **(shards if options.zarr_format == 3 else {}),
         **coding(spec, options.image_codec, options.numeric, options.zarr_format),
     )

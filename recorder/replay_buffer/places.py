@@ -18,7 +18,7 @@ from typing import Any
 from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync as wait_for
-from zarr.storage import LocalStore
+from zarr.storage import LocalStore, ZipStore
 
 from recorder.errors import DamagedError, WriteError
 from recorder.files import remove, sync, write_file
@@ -246,7 +246,8 @@ class StorePlace(Place):
 
     @property
     def name(self) -> str:
-        return f"{self._store}/{self._prefix}" if self._prefix else str(self._store)
+        store = str(self._store.path) if isinstance(self._store, ZipStore) else str(self._store)
+        return f"{store}/{self.path}" if self._prefix else store
 
     @property
     def store(self) -> Store:
