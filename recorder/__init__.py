@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from recorder.replay_buffer.creating import create_zarr_arrays
     from recorder.replay_buffer.specs import is_uint8_image_spec
     from recorder.replaying.many import replay_all
+    from recorder.replaying.reobserving import Reobservation, reobserve
     from recorder.replaying.replay import replay
     from recorder.replaying.replay_env import ReplayEnv, ReplayVectorEnv
     from recorder.replaying.report import ReplayReport
@@ -80,6 +81,7 @@ __all__ = [
     "Recording",
     "RecordingWriter",
     "ReplayBuffer",
+    "Reobservation",
     "ReplayEnv",
     "ReplayReport",
     "ReplayVectorEnv",
@@ -99,6 +101,7 @@ __all__ = [
     "is_uint8_image_spec",
     "layout",
     "plan",
+    "reobserve",
     "replay",
     "replay_all",
     "to_zarr",
@@ -118,6 +121,7 @@ _HOMES = {
     "Recorder": "wrapper",
     "Recording": "recording",
     "RecordingWriter": "writing.writer",
+    "Reobservation": "replaying.reobserving",
     "ReplayEnv": "replaying.replay_env",
     "ReplayReport": "replaying.report",
     "ReplayVectorEnv": "replaying.replay_env",
@@ -135,6 +139,7 @@ _HOMES = {
     "find": "wrapper",
     "layout": "routing.layouts",
     "plan": "wrapper",
+    "reobserve": "replaying.reobserving",
     "replay": "replaying.replay",
     "replay_all": "replaying.many",
     "to_zarr": "convert.zarr",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field
@@ -31,6 +32,9 @@ END_REASONS = (
     "recovered",
 )
 """Why an episode ended."""
+
+ID = re.compile(r"[0-9a-f]{12}-\d{6,17}")
+"""The form of an id: the writer that gave it, and its count of episodes."""
 
 _WORD = (1 << 64) - 1
 
