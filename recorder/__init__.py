@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from recorder.storages.parquet import ParquetStorage
     from recorder.storages.video import VideoStorage
     from recorder.storages.zarr import ZarrStorage
+    from recorder.vector.wrapper import VectorRecorder
     from recorder.wrapper import Recorder, find, plan
     from recorder.writing.committing import CommitOptions
     from recorder.writing.writer import RecordingWriter
@@ -90,6 +91,7 @@ __all__ = [
     "Step",
     "StepSpace",
     "Storage",
+    "VectorRecorder",
     "VideoStorage",
     "WebP",
     "WriteError",
@@ -129,6 +131,7 @@ _HOMES = {
     "Step": "episode",
     "StepSpace": "schema",
     "Storage": "storages.base",
+    "VectorRecorder": "vector.wrapper",
     "VideoStorage": "storages.video",
     "ZarrStorage": "storages.zarr",
     "WebP": "replay_buffer.codecs",

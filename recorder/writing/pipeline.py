@@ -119,7 +119,7 @@ class Pipeline:
         self._make_sink = make_sink
         self._sink: Sink | None = None
         self._keep_info = keep_info
-        self._events: deque[tuple[int, EpisodeNote, str | None]] = deque()
+        self._events: deque[tuple[int, Any, str | None]] = deque()
         self._infos: deque[tuple[int, Any, int]] = deque()
         self._info_bytes = [0, 0]
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()

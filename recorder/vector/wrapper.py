@@ -1,0 +1,468 @@
+"""VectorRecorder: the wrapper that records a vector environment, each sub-environment's episodes for themselves."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium.spaces import Space
+from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import iterate
+from numpy.typing import NDArray
+
+from recorder.episode import Episode
+from recorder.episodes import Start
+from recorder.errors import ClosedError, EpisodeError, RowError
+from recorder.leaf import JSON, Leaf
+from recorder.routing.layouts import render_fps
+from recorder.schema import StepSpace
+from recorder.shard import Origin
+from recorder.spaces.env_spec import spec_to_json
+from recorder.storages.base import Storage
+from recorder.storages.dict import DictStorage
+from recorder.summary import summarize
+from recorder.vector.batching import fitted_rows
+from recorder.vector.environments import (
+    autoreset_mode,
+    generators,
+    is_split,
+    kind_of,
+    lane_seeds,
+    levels,
+    sample_environment,
+    single_spec,
+    taken_mask,
+)
+from recorder.vector.events import Finals, Hole, Reset, Said, Starts, Stopped
+from recorder.vector.infos import FINAL_OBSERVATION
+from recorder.vector.writer import VectorWriter
+from recorder.versions import environment_versions
+from recorder.wrapper import kept_options
+from recorder.writing.committing import CommitOptions
+from recorder.writing.opening import end_for, plain_json
+from recorder.writing.writer import Existing
+
+RESULT = ("observation", "reward", "terminated", "truncated", "time")
+"""What of a row comes from the environment's step, in the order in which it is put."""
+
+Mask = NDArray[np.bool_]
+VectorResult = tuple[Any, Any, Any, Any, dict[str, Any]]
+
+
+class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Records every episode of every sub-environment of a vector environment into one folder.
+
+    ```python
+    with VectorRecorder(gym.make_vec("CartPole-v1", num_envs=64), "runs/cartpole") as envs:
+        ...
+    ```
+
+    The environment behaves as without it. An episode of a sub-environment is one like any other: T+1 observations,
+    the final one among them in every autoreset mode, and `env_index` in its labels. The rows that a vector
+    environment fills in while it resets are not recorded.
+    """
+
+    def __init__(
+        self,
+        env: VectorEnv[Any, Any, Any],
+        path: Path | str,
+        *,
+        storage: Storage | None = None,
+        metadata: Mapping[str, Mapping[str, JSON]] | None = None,
+        extra: Mapping[str, Space[Any]] | None = None,
+        exclude: Sequence[str] = (),
+        keep_if: Callable[[Episode], object] | None = None,
+        auto_seed: bool = False,
+        autoreset_mode: AutoresetMode | str | None = None,
+        existing: Existing = "append",
+        about: Mapping[str, JSON] | None = None,
+        flush_every: float = 10.0,
+        fsync: bool = True,
+        trash: int = 1 << 30,
+        digests: bool = True,
+        verbose: int = 1,
+    ) -> None:
+        """Wrap `env`; nothing is on disk before its first step.
+
+        Args:
+            env: the vector environment: Sync, Async, or any other.
+            path: the folder of the recording; a matching one is appended to, also one of single environments.
+            storage: which storage keeps which leaf, from `layout(...)`, or one storage for all.
+            metadata: metadata of leaves of one sub-environment by path.
+            extra: spaces of your own values of a step of one sub-environment; `record(...)` gives them as batches.
+            exclude: globs of leaf paths that are not recorded, such as `info/debug*`.
+            keep_if: called with each finished `Episode`; a false result puts it aside. It runs on another thread.
+            auto_seed: give each reset without a seed one of 32 bits for each sub-environment.
+            autoreset_mode: how sub-environments are reset, where `env.metadata["autoreset_mode"]` does not say it.
+            existing: what to do when the folder holds a recording: `append`, `refuse`, or `replace` it.
+            about: what is said of all episodes: name, author, licence, algorithm, anything JSON.
+            flush_every: seconds until a finished episode is on disk.
+            fsync: whether committed episodes survive a power loss, not only a kill.
+            trash: bytes of discarded episodes that are kept in `discarded/`; 0 deletes them at once.
+            digests: keep a sum of each picture that is coded with loss, by which a replay is compared exactly.
+            verbose: what to say at `close`: 0 or False nothing, 1 a line with what is on disk, 2 all that is known.
+
+        Raises:
+            MismatchError: the folder holds a recording that differs; the message lists how.
+            ExistsError: the folder cannot be used.
+            LayoutError: a storage cannot keep a leaf as promised, or `exclude` names no leaf.
+            EpisodeError: the autoreset mode is none of Gymnasium's.
+            WriteError: nothing can be written there.
+        """
+        super().__init__(env)
+        self._mode = _mode_of(env, autoreset_mode)
+        spec = single_spec(env)
+        described: Any = sample_environment(env) or env.unwrapped
+        self._writer = VectorWriter(
+            path,
+            StepSpace(env.single_observation_space, env.single_action_space, dict(extra or {})),
+            lanes=env.num_envs,
+            storage=storage,
+            metadata=metadata,
+            exclude=exclude,
+            existing=existing,
+            keep_if=keep_if,
+            options=CommitOptions(flush_every, fsync, trash, digests),
+            origin=Origin(
+                None if spec is None else spec_to_json(spec),
+                render_fps(env),
+                plain_json({"vector": kind_of(env, self._mode), **(about or {})}, "about"),
+                environment_versions(described),
+            ),
+        )
+        self._extra: dict[str, Any] | None = None
+        self._extra_names = tuple(extra or ())
+        self._auto_seed = auto_seed
+        self._split = is_split(env)
+        self._plain = len(levels(env)) == 1
+        self._verbose = verbose
+        self._recording = False
+        self._ready = False
+        self._reported = False
+        self._ended: Mask = np.zeros(env.num_envs, bool)
+        self._ignored = 0
+        # The thread keeps the writer alive, so what ends with the wrapper must hang on the wrapper.
+        self._finalizer = weakref.finalize(self, self._writer.close)
+        self._finalizer.atexit = False
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Close the episodes of the sub-environments that are reset, and begin to record their next ones.
+
+        Raises:
+            RowError: the observations do not fit the space; nothing is recorded until the next `reset`.
+            WriteError: work in the background failed since the last call.
+        """
+        mask, others = taken_mask(options, self.num_envs)
+        if mask.all():
+            self._recording = False
+            self._writer.restart()
+        self._writer.check()
+        if seed is None and self._auto_seed:
+            seeds = [secrets.randbelow(1 << 32) for _ in range(self.num_envs)]
+            seed = seeds if self._split else seeds[0]
+        starts = self._starts(seed, others, mask)
+        observations, infos = self.env.reset(seed=seed, options=options)
+        self._begin(mask, starts, self._labels_of(seed), observations, infos)
+        return observations, infos
+
+    def _starts(self, seed: Any, options: Mapping[str, Any] | None, mask: Mask) -> dict[int, Start]:
+        """Return how the episodes of these lanes begin: from their seeds, or from their generators as they are."""
+        kept, seeds = kept_options(options), lane_seeds(self.env, seed)
+        lanes = np.flatnonzero(mask).tolist()
+        unseeded = [lane for lane in lanes if seeds[lane] is None]
+        starts = {lane: Start(seeds[lane], kept, None) for lane in lanes}
+        # A batched environment has one generator for all.
+        states = generators(self.env, unseeded) if self._split and unseeded else []
+        return starts | {
+            lane: state._replace(options=kept) for lane, state in zip(unseeded, states, strict=bool(states))
+        }
+
+    def _labels_of(self, seed: Any) -> dict[str, JSON]:
+        """Return the seed of a batched environment as a label: it is the seed of no sub-environment."""
+        return {"vector_seed": int(seed)} if isinstance(seed, int | np.integer) and not self._split else {}
+
+    def _begin(
+        self, mask: Mask, starts: Mapping[int, Start], labels: Mapping[str, JSON], observations: Any, infos: Any
+    ) -> None:
+        """Record the row of a reset."""
+        writer = self._writer
+        values = {"observation": observations, "time": time.perf_counter()}
+        try:
+            writer.prepare(values)
+            self._room()
+            self._put(tuple(values), tuple(values.values()))
+            if infos:
+                writer.infos(infos)
+            writer.tell(Starts(starts))
+            writer.tell(Reset(mask, labels))
+            writer.ring.head += 1
+        except BaseException:
+            self._stop("reset")
+            raise
+        self._ended &= ~mask
+        self._recording = True
+
+    def _room(self) -> None:
+        """Wait for room in the ring, and raise what went wrong in the background."""
+        if self._writer.ring.head >= self._writer.ring.limit:
+            self._writer.boundary()
+
+    def _put(self, names: tuple[str, ...], values: tuple[Any, ...]) -> None:
+        """Put a part of the row that is about to be complete."""
+        ring = self._writer.ring
+        put = self._writer.compile(names)
+        try:
+            put.fast(ring.head & ring.mask, *values)
+        except Exception:  # noqa: BLE001 - the plain walk says what is wrong
+            put.slow(ring.head & ring.mask, *values)
+
+    def step(self, actions: Any) -> VectorResult:
+        """Step all sub-environments and record their transitions.
+
+        Raises:
+            RowError: the actions do not fit, and the environment was not stepped; or what the environment returned
+                does not fit, and this step is missing from all its episodes, which say so.
+            WriteError: work in the background failed since the last call; the environment was not stepped.
+        """
+        if not self._recording:
+            return self._step_outside(actions)
+        self._put_actions(actions)
+        row, result = self._writer.ring.head, None
+        try:
+            result = self.env.step(actions)
+            done = self._put_result(*result)
+            self._writer.ring.head = row + 1
+        except BaseException as error:
+            self._failed(row, result, error)
+            raise
+        self._ended = done
+        return result
+
+    def _put_actions(self, actions: Any) -> None:
+        writer = self._writer
+        extra = {"extra": self._given_extra()} if self._extra_names else {}
+        if not self._ready:
+            writer.prepare({"action": actions, **extra})
+            self._ready = True
+            assert writer.cutter is not None
+            writer.cutter.mode = self._mode
+        self._room()
+        self._put(("action", *extra), (actions, *extra.values()))
+        self._extra = None
+
+    def _given_extra(self) -> Mapping[str, Any]:
+        if self._extra is None:
+            raise RowError(f"this step has no extra values: call record({', '.join(self._extra_names)}) before step")
+        return self._extra
+
+    def _put_result(self, observations: Any, rewards: Any, terminations: Any, truncations: Any, infos: Any) -> Mask:
+        """Put the rest of a row; return which sub-environments have ended in it."""
+        values = (observations, _exact_floats(rewards), np.asarray(terminations), np.asarray(truncations))
+        done: Mask = np.logical_or(values[2], values[3])
+        self._put(RESULT, (*values, time.perf_counter()))
+        if self._ended.any():
+            self._check_reset(values[1], done)
+        lanes = np.flatnonzero(done).tolist()
+        if lanes:
+            self._end(lanes, infos)
+        if infos:
+            self._writer.infos(infos)
+        return done
+
+    def _end(self, lanes: Sequence[int], infos: Any) -> None:
+        """Take what there is of sub-environments that ended: their final observations, or how they will begin."""
+        final = infos.get(FINAL_OBSERVATION) if isinstance(infos, dict) else _final_of_list(infos)
+        if final is not None and self._mode != AutoresetMode.SAME_STEP:
+            self._meet_same_step()
+        if self._mode == AutoresetMode.SAME_STEP:
+            self._writer.tell(self._finals(lanes, final))
+        elif self._mode == AutoresetMode.NEXT_STEP and self._split:
+            starts = dict(zip(lanes, generators(self.env, lanes), strict=True))
+            self._tell_next(Starts(starts))
+
+    def _tell_next(self, event: Any) -> None:
+        """Let something belong to the row after the one that is about to be complete."""
+        assert self._writer.cutter is not None
+        self._writer.cutter.tell(event, self._writer.ring.head + 1)
+
+    def _meet_same_step(self) -> None:
+        """Believe what the environment does more than what it says of itself."""
+        self._report("an episode ended with its final observation in the infos, as with SameStep; so it is recorded")
+        self._mode = AutoresetMode.SAME_STEP
+        if self._writer.cutter is not None:
+            self._writer.cutter.mode = self._mode
+
+    def _check_reset(self, rewards: Any, done: Mask) -> None:
+        """Report it where a step that is to be a reset gives a reward, or the end of an episode."""
+        if self._mode == AutoresetMode.NEXT_STEP and (
+            done[self._ended].any() or (self._plain and rewards[self._ended].any())
+        ):
+            self._report("the step after the end of an episode was none that resets: it gave a reward or an end")
+
+    def _report(self, what: str) -> None:
+        if not self._reported:
+            warnings.warn(
+                f"{self.env} says autoreset_mode={self._mode.value}, but {what}; pass autoreset_mode= to "
+                f"VectorRecorder to say how it resets",
+                stacklevel=5,
+            )
+        self._reported = True
+
+    def _finals(self, lanes: Sequence[int], final: Any) -> Finals:
+        """Return the final observations of sub-environments that were reset at once."""
+        values = _by_lane(final, self.observation_space, self.num_envs)
+        missing = frozenset(lane for lane in lanes if values is None or values[lane] is None)
+        there = [lane for lane in lanes if lane not in missing]
+        node = self._writer.schema.nodes["observation"]
+        rows = fitted_rows(node, self._writer.schema.leaves, [values[lane] for lane in there] if values else [])
+        return Finals(there, rows, missing)
+
+    def _failed(self, row: int, result: VectorResult | None, error: BaseException) -> None:
+        """Take note of what ended a step: the environment raised, its row was refused, or an interrupt came."""
+        if result is None:
+            self._stop(end_for(type(error)))
+        elif self._writer.ring.head == row:
+            flags = [np.asarray(flag) for flag in result[2:4]]
+            fit = all(flag.shape == (self.num_envs,) for flag in flags)
+            terminated, truncated = (flag.astype(bool) for flag in (flags if fit else [self._ended & False] * 2))
+            self._writer.tell(Hole(terminated, truncated))
+            self._ended = terminated | truncated
+
+    def _stop(self, end: str) -> None:
+        """Record nothing until the next reset."""
+        self._recording = False
+        self._writer.finish_all(end)
+
+    def _step_outside(self, actions: Any) -> VectorResult:
+        """Step without recording: before the first reset, or after what ended all episodes."""
+        if not self._ignored:
+            warnings.warn("steps before a reset of all sub-environments are not recorded; call reset()", stacklevel=3)
+        self._ignored += self.num_envs
+        return self.env.step(actions)
+
+    # What a user says of an episode.
+
+    def record(self, **values: Any) -> None:
+        """Give the values of `extra` for the next `step`, each a batch with a value for each sub-environment.
+
+        Raises:
+            RowError: the names are not those of `extra`.
+        """
+        if set(values) != set(self._extra_names):
+            raise RowError(f"record() takes {sorted(self._extra_names)}, got {sorted(values)}")
+        self._extra = values
+
+    def label(self, env_index: int, **labels: JSON) -> None:
+        """Add labels to the episode that a sub-environment was in at the last step: anything JSON.
+
+        Also one that ended there can still be labelled, until the next `step`.
+
+        Raises:
+            EpisodeError: there is no such sub-environment, or no episode since the last reset.
+            ValueError: a label is not JSON.
+        """
+        self._writer.tell(Said(self._lane(env_index), plain_json(labels, "labels")))
+
+    def discard(self, env_index: int, reason: str = "discarded") -> None:
+        """Put the episode of a sub-environment aside; its later steps are not recorded until its next episode."""
+        self._writer.tell(Stopped(self._lane(env_index), "ended", reason))
+
+    def end_episode(self, env_index: int, **labels: JSON) -> None:
+        """End the episode of a sub-environment here and keep it; later steps are not recorded until its next one."""
+        self.label(env_index, **labels)
+        self._writer.tell(Stopped(self._lane(env_index), "ended", ""))
+
+    def _lane(self, env_index: int) -> int:
+        if not 0 <= env_index < self.num_envs:
+            raise EpisodeError(f"sub-environment {env_index} of {self.num_envs}, which are counted from 0")
+        if not self._recording:
+            raise EpisodeError("no episode is open: call reset() first")
+        return int(env_index)
+
+    def flush(self) -> None:
+        """Return when every episode that is over is on disk, and the rows of running ones survive a kill."""
+        self._writer.flush()
+
+    def close(self, **kwargs: Any) -> None:
+        """Commit everything and close the environment; may be called twice."""
+        self._close("closed", **kwargs)
+
+    def _close(self, end: str, **kwargs: Any) -> None:
+        try:
+            first = not self._writer.closed
+            self._recording = False
+            self._writer.close(end)
+            if first and self._verbose:
+                ignored = self._ignored + (self._writer.cutter.ignored if self._writer.cutter is not None else 0)
+                said = summarize(self._writer, ignored)
+                print(said.text() if self._verbose > 1 else said.line(), file=sys.stderr)
+        finally:
+            super().close(**kwargs)
+
+    def __enter__(self) -> VectorRecorder:
+        return self
+
+    def __exit__(self, *raised: Any) -> Literal[False]:
+        self._close(end_for(raised[0]))
+        return False
+
+    @property
+    def path(self) -> Path:
+        """The folder of the recording."""
+        return self._writer.path
+
+    @property
+    def leaves(self) -> list[Leaf]:
+        """The leaves of a row of one sub-environment, with the dtypes that are known by now."""
+        return self._writer.leaves
+
+    @property
+    def storage(self) -> DictStorage:
+        """Which storage keeps which leaf."""
+        return self._writer.storage
+
+    @property
+    def autoreset_mode(self) -> AutoresetMode:
+        """How sub-environments are reset."""
+        return self._mode
+
+    @property
+    def unkept(self) -> dict[str, str]:
+        """The keys of infos that hold no data and are not recorded, with the type of what they hold."""
+        return dict(self._writer.pipeline.unkept) if self._writer.pipeline is not None else {}
+
+    def __getstate__(self) -> Any:
+        raise ClosedError("a VectorRecorder cannot be copied or pickled: it owns a thread and files")
+
+
+def _mode_of(env: VectorEnv[Any, Any, Any], given: AutoresetMode | str | None) -> AutoresetMode:
+    return autoreset_mode(env, given)
+
+
+def _exact_floats(rewards: Any) -> Any:
+    """Return rewards as float64, which holds what most simulators give; others are left to the plain walk."""
+    array = np.asarray(rewards)
+    return array.astype(np.float64) if array.dtype.name in ("float32", "float16", "int32", "int16", "int8") else array
+
+
+def _by_lane(final: Any, space: Space[Any], lanes: int) -> Sequence[Any] | None:
+    """Return final observations one by one: they come as an array of objects, as a list, or as a batch."""
+    if final is None:
+        return None
+    if isinstance(final, list) or (isinstance(final, np.ndarray) and final.dtype == object):
+        return list(final) if len(final) == lanes else None
+    return list(iterate(space, final))
+
+
+def _final_of_list(infos: Any) -> list[Any] | None:
+    """Return the final observations of infos that come as a list."""
+    if not isinstance(infos, list) or not any(FINAL_OBSERVATION in info for info in infos):
+        return None
+    return [info.get(FINAL_OBSERVATION) for info in infos]
