@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,15 +13,12 @@ from recorder.episode import Episode
 from recorder.errors import RowError
 from recorder.leaf import TEXT
 from recorder.recording import Recording
-from recorder.replay_buffer.chunk_codecs import PictureCodec
+from recorder.replay_buffer.copying import coded_alike, copy_rows
 from recorder.replay_buffer.fitting import fit_rows
 from recorder.replay_buffer.writing import ArrayWriter
 
 GROUP_BYTES, GROUP_EPISODES = 8 << 20, 1024
 """Episodes that are read at once: no more of either, but for one that is longer."""
-
-BLOCK_BYTES = 8 << 20
-"""Rows of a long episode that are read at once."""
 
 
 def grouped(recording: Recording, plan: ZarrPlan, done: frozenset[str]) -> Iterator[list[Episode]]:
@@ -55,7 +53,7 @@ def add_rows(plan: KeyPlan, group: Sequence[Episode], writer: ArrayWriter) -> No
     there = [column for column in columns if column is not None]
     if len(there) == 1 or not _add_joined(plan, there, lengths, writer):
         for column, length in zip(there, lengths, strict=True):
-            _add_episode(plan, column, length, writer)
+            copy_rows(column, plan.shift, plan.shift + length, writer, partial(checked, plan))
 
 
 def _add_joined(plan: KeyPlan, columns: Sequence[Column], lengths: Sequence[int], writer: ArrayWriter) -> bool:
@@ -64,32 +62,12 @@ def _add_joined(plan: KeyPlan, columns: Sequence[Column], lengths: Sequence[int]
     if len(places) < len(columns) or any(source is not places[0][0] for source, _ in places):
         return False
     source, starts = places[0][0], np.array([start for _, start in places]) + plan.shift
-    if _coded_alike(source, writer):
+    if coded_alike(source, writer):
         return False
     index = positions(starts, starts + np.array(lengths))
     rows = source.read(index.start, index.stop) if isinstance(index, slice) else source.take(index)
     writer.add(checked(plan, rows))
     return True
-
-
-def _add_episode(plan: KeyPlan, column: Column, length: int, writer: ArrayWriter) -> None:
-    block = max(1, BLOCK_BYTES // max(1, plan.nbytes))
-    copied = _coded_alike(column, writer)
-    for start in range(plan.shift, plan.shift + length, block):
-        stop = min(start + block, plan.shift + length)
-        coded = column.encoded(start, stop) if copied else None
-        if coded is not None:
-            writer.lay(coded.pictures)
-        else:
-            writer.add(checked(plan, column.read(start, stop)))
-
-
-def _coded_alike(column: Column, writer: ArrayWriter) -> bool:
-    """Return whether pictures are WebP of one quality here and there, so that their bytes can be copied."""
-    codec, coded = writer.metadata.codec, column.encoded(0, 0)
-    if coded is None or not isinstance(codec, PictureCodec) or codec.name != "imagecodecs_webp":
-        return False
-    return coded.quality == codec.quality
 
 
 def checked(plan: KeyPlan, rows: Array) -> Array:

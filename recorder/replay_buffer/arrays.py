@@ -11,9 +11,10 @@ import numpy as np
 import zarr
 from numpy.typing import NDArray
 
-from recorder.columns import Array, Column
+from recorder.columns import Array, Coded, Column
 from recorder.errors import DamagedError, FormatError
 from recorder.leaf import JSON, TEXT, Leaf
+from recorder.replay_buffer.chunk_codecs import WEBPS, PictureCodec
 from recorder.replay_buffer.metadata import ArrayMetadata, parse_array
 from recorder.replay_buffer.places import File, MissingFileError, Place
 from recorder.storages.zarr_array import CRC_BYTES, crc_bytes
@@ -100,6 +101,23 @@ def _spans_of(file: File, spans: Sequence[tuple[int, int] | None]) -> list[bytes
     return [None if span is None else next(parts) for span in spans]
 
 
+class ArrayChunkColumn(ChunkColumn):
+    """The rows of an array; pictures that are WebP are also given as they are coded."""
+
+    def __init__(self, leaf: Leaf, length: int, source: ArrayChunks) -> None:
+        super().__init__(leaf, length, source)
+        self._chunks = source
+
+    def encoded(self, start: int, stop: int) -> Coded | None:
+        codec = self._chunks.grid.codec
+        if not isinstance(codec, PictureCodec) or codec.name not in WEBPS:
+            return None
+        chunks = self._chunks.read(range(start, stop))
+        if None in chunks:  # never written: only decoding knows what stands for it
+            return None
+        return Coded(codec.quality, [bytes(codec.open(chunk)) for chunk in chunks])
+
+
 class ZarrColumn(Column):
     """The rows of an array that only zarr can read: chunks that cut rows, or indexes of another form."""
 
@@ -181,7 +199,7 @@ def open_array(place: Place, key: str, node: Node) -> tuple[int, Column]:
     """Return how many rows an array declares, and a column of all of them."""
     metadata = parse_array(key, node.data, node.attributes)
     if metadata is not None:
-        return metadata.rows, ChunkColumn(metadata.leaf, metadata.rows, ArrayChunks(place, node.name, metadata))
+        return metadata.rows, ArrayChunkColumn(metadata.leaf, metadata.rows, ArrayChunks(place, node.name, metadata))
     try:
         array = zarr.open_array(place.store, path=f"{place.path}/{node.name}".lstrip("/"), mode="r")
     except (KeyError, ValueError, TypeError) as error:

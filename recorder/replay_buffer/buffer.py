@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from recorder.errors import DamagedError, EpisodeError, FormatError, NotAReplayB
 from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import MemoryColumn, Node, find_arrays, open_array, parsed, read_node
 from recorder.replay_buffer.committing import COMPLETE, ENDS, IDS, BufferWriter
+from recorder.replay_buffer.copying import copy_buffer
+from recorder.replay_buffer.creating import BufferOptions
 from recorder.replay_buffer.opening import StoreLike, open_place
 from recorder.replay_buffer.places import Place
 
@@ -212,6 +214,45 @@ class ReplayBuffer:
         copied._writer, copied._memory = None, frozenset(wanted)
         copied._columns = {**self._columns, **memory}
         return copied
+
+    def copy_to(
+        self,
+        where: StoreLike,
+        *,
+        keys: Sequence[str] | None = None,
+        episodes: Sequence[int] | None = None,
+        chunk_rows: int | Mapping[str, int] | None = None,
+        options: BufferOptions | None = None,
+        zarr_format: Literal[2, 3] = 3,
+        overwrite: bool = False,
+    ) -> ReplayBuffer:
+        """Write some keys and episodes, or all, as a new buffer, and return it opened.
+
+        Pictures in WebP are copied as bytes, whatever becomes of their files; other ones become lossless WebP.
+
+        Args:
+            where: a folder, a zip file, a URL, or a store of zarr.
+            keys: which keys.
+            episodes: which episodes, in this order.
+            chunk_rows: rows a chunk of all keys but pictures, or of each by key; about 64 KiB if not said.
+            options: codecs, frames a shard and format; by default those with which no picture is coded anew.
+            zarr_format: 3 with shards, or 2, if `options` do not say it.
+            overwrite: remove a buffer that is there.
+
+        Raises:
+            ExistsError: the path exists.
+        """
+        copy_buffer(
+            self,
+            where,
+            options,
+            zarr_format,
+            keys=keys,
+            episodes=episodes,
+            chunk_rows=chunk_rows,
+            overwrite=overwrite,
+        )
+        return ReplayBuffer(where)
 
     @property
     def attributes(self) -> Mapping[str, JSON]:

@@ -26,7 +26,9 @@ from recorder.leaf import JSON
 from recorder.storages.zarr_array import checked, crc_bytes
 from recorder.webp import decode_webp, encode_webp
 
-WEBP = "imagecodecs_webp"
+WEBP, VERSATIL = "imagecodecs_webp", "versatil_webp"
+WEBPS = (WEBP, VERSATIL)
+"""The names of codecs whose chunks are pictures in WebP: that of imagecodecs, and that of VersatIL."""
 
 COMPRESSORS = frozenset({"blosc", "bz2", "gzip", "lz4", "lzma", "zlib", "zstd"})
 """The compressors of numcodecs that are made of what a file says; others could run code, as `pickle` does."""
@@ -106,13 +108,13 @@ class PictureCodec(ChunkCodec):
     def quality(self) -> float | None:
         """The quality of WebP pictures, None for lossless ones."""
         level = self.options.get("level")
-        if self.name == "versatil_webp":
+        if self.name == VERSATIL:
             return 99.0 if level is None else float(level)
         lossless = self.options.get("lossless", True)
         return None if lossless or lossless is None or level is None else float(level)
 
     def encode(self, rows: Array) -> bytes:
-        if self.name not in (WEBP, "versatil_webp"):
+        if self.name not in WEBPS:
             raise LayoutError(f"pictures are not written as {self.name!r} here; copy_to(path) makes them WebP")
         data = encode_webp(rows[0], self.quality, int(self.options.get("method") or 0))
         return self.seal(data)
