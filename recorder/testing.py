@@ -33,6 +33,7 @@ from recorder.errors import DamagedError, FormatError, LayoutError
 from recorder.files import files_below
 from recorder.infos import join_sparse
 from recorder.leaf import JSON_TEXT, NUMBERS, TEXT, Leaf, encode_key, join, text_array
+from recorder.storages.adopting import adopt
 from recorder.storages.base import Counts, Reader, Run, Segment, Storage, Writer, storage_from_json
 
 SMALL_BYTES = 64
@@ -601,6 +602,18 @@ class StorageContract:
             shutil.rmtree(tmp_path / "staging", ignore_errors=True)
             for leaf, rows in expected.items():
                 self._compare(leaf, reader.whole(leaf.path)[:], rows)
+
+    def test_an_episode_of_a_shard_becomes_a_segment_again_with_the_very_same_rows(self, tmp_path: Path) -> None:
+        diary = self._filled(tmp_path)
+        with self._packed(diary, tmp_path / "shard") as reader:
+            heir = Diary(self.storage.writer(tmp_path / "heir", self.leaves), self.leaves, self.infos)
+            for i in (1, 0):
+                adopt(heir.writer, diary.segment(i), reader, i)
+                heir.held[i] = diary.held[i]
+            with self._packed(heir, tmp_path / "again") as again:
+                for leaf in again.leaves.values():
+                    for i in (0, 1):
+                        assert_rows(leaf, again.segment(i)[leaf.path][:], reader.segment(i)[leaf.path][:])
 
     # Staging and recovery.
 

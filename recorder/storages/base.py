@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self, TypeVar
 
@@ -205,6 +206,9 @@ S = TypeVar("S", bound=type[Storage])
 BUILTIN = ("depth", "dict", "hdf5", "image_files", "npz", "parquet", "video", "zarr")
 """The ids of the storages of this package; each registers itself when its module is imported."""
 
+GROUP = "recorder.storages"
+"""The group of entry points by which packages bring storages."""
+
 _registered: dict[str, type[Storage]] = {}
 
 
@@ -212,6 +216,36 @@ def register_storage(storage: S) -> S:
     """Make a storage class readable from JSON by its `id`; a decorator."""
     _registered[storage.id] = storage
     return storage
+
+
+def storage_class(name: str) -> type[Storage]:
+    """Return the storage class with an id: one of this package, one that was registered, or one that a package brings.
+
+    Packages name theirs as entry points of the group `recorder.storages`. Only what is installed can be named.
+
+    Raises:
+        FormatError: the id is not known here.
+    """
+    if name in BUILTIN:
+        import_module(f"recorder.storages.{name}")
+    if name not in _registered:
+        for entry in entry_points(group=GROUP, name=name):
+            _registered[name] = _checked_class(entry)
+    if name not in _registered:
+        known = sorted({*BUILTIN, *_registered, *entry_points(group=GROUP).names})
+        raise FormatError(
+            f"storage {name!r} is not known here, only {known}; install the package that brings it, or a newer "
+            f"gymnasium-recorder"
+        )
+    return _registered[name]
+
+
+def _checked_class(entry: EntryPoint) -> type[Storage]:
+    """Return the class that an entry point names, if it is the storage that it says it is."""
+    storage = entry.load()
+    if isinstance(storage, type) and issubclass(storage, Storage) and storage.id == entry.name:
+        return storage
+    raise FormatError(f"the entry point {entry.name!r} of {GROUP!r} is {entry.value!r}, no Storage of that id")
 
 
 def storage_from_json(data: JSON) -> Storage:
@@ -222,14 +256,7 @@ def storage_from_json(data: JSON) -> Storage:
     """
     if not isinstance(data, dict) or not isinstance(data.get("id"), str):
         raise FormatError(f"a storage is an object with an 'id', got {data!r:.80}")
-    if data["id"] in BUILTIN:
-        import_module(f"recorder.storages.{data['id']}")
-    kind = _registered.get(data["id"])
-    if kind is None:
-        raise FormatError(
-            f"storage {data['id']!r} is not known here, only {sorted({*BUILTIN, *_registered})}; install the "
-            f"package that brings it, or a newer gymnasium-recorder"
-        )
+    kind = storage_class(data["id"])
     try:
         return kind.from_options({key: value for key, value in data.items() if key != "id"})
     except (LayoutError, TypeError) as error:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recorder.columns import Array, Column, Rows
 from recorder.errors import FormatError, LayoutError, WriteError
 from recorder.leaf import JSON, Leaf
+from recorder.storages.adopting import Adopting, adopt
 from recorder.storages.base import Counts, Reader, Run, Segment, Storage, Writer, register_storage, storage_from_json
 from recorder.storages.video import VideoStorage
 
@@ -170,7 +171,7 @@ class DepthColumn(Column):
         return self._storage.decode(self.leaf, self._steps.take(index))
 
 
-class DepthWriter(Writer):
+class DepthWriter(Writer, Adopting):
     """The writer of another storage, which gets numbers of 16 bits instead of depths."""
 
     def __init__(self, storage: DepthStorage, leaves: Sequence[Leaf], writer: Writer) -> None:
@@ -204,6 +205,10 @@ class DepthWriter(Writer):
     def segments(self) -> Sequence[Segment]:
         return self._writer.segments()
 
+    def adopt(self, segment: Segment, reader: Reader, i: int) -> None:
+        assert isinstance(reader, DepthReader)
+        adopt(self._writer, segment, reader.steps, i)
+
     def view(self, segment: Segment) -> Mapping[str, Column]:
         columns = self._writer.view(segment)
         return {leaf.path: self._storage.column(leaf, columns[leaf.path]) for leaf in self._leaves}
@@ -224,17 +229,17 @@ class DepthReader(Reader):
     def __init__(self, storage: DepthStorage, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> None:
         super().__init__(directory, leaves, counts)
         self._storage = storage
-        self._reader = storage.storage.reader(directory, storage.inner(leaves), counts)
+        self.steps = storage.storage.reader(directory, storage.inner(leaves), counts)
 
     def segment(self, i: int) -> Mapping[str, Column]:
-        columns = self._reader.segment(i)
+        columns = self.steps.segment(i)
         return {path: self._storage.column(leaf, columns[path]) for path, leaf in self.leaves.items()}
 
     def whole(self, path: str) -> Column:
-        return self._storage.column(self.leaves[path], self._reader.whole(path))
+        return self._storage.column(self.leaves[path], self.steps.whole(path))
 
     def count(self) -> Mapping[str, int]:
-        return self._reader.count()
+        return self.steps.count()
 
     def close(self) -> None:
-        self._reader.close()
+        self.steps.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal
@@ -15,9 +14,9 @@ import numpy as np
 from recorder.columns import Array
 from recorder.errors import DamagedError, LayoutError
 from recorder.leaf import Leaf
-from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
-from recorder.storages.table import TableWriter
-from recorder.storages.table_reading import Columns, TableReader, is_table_name
+from recorder.storages.base import register_storage
+from recorder.storages.table_reading import Columns, TableFile
+from recorder.storages.table_storage import TableStorage
 
 CHUNK_BYTES = 256 << 10
 """Size of a compressed chunk: large enough to compress, small enough to read for one row."""
@@ -33,7 +32,7 @@ _numbers = count()
 
 @register_storage
 @dataclass(frozen=True)
-class HDF5Storage(Storage):
+class HDF5Storage(TableStorage):
     """Table leaves in one HDF5 file a shard, nested in groups as the space nests.
 
     `compression` is None, `"lzf"` (read by h5py only) or `"gzip"` with `level` 0 to 9; compressed columns are
@@ -41,7 +40,7 @@ class HDF5Storage(Storage):
     """
 
     id = "hdf5"
-    table = True
+    suffix = ".h5"
     compression: Literal["lzf", "gzip"] | None = None
     level: int = 1
 
@@ -51,26 +50,11 @@ class HDF5Storage(Storage):
         if not isinstance(self.level, int) or not 0 <= self.level <= 9:
             raise LayoutError(f"HDF5Storage(level={self.level!r}): a level is a number from 0 to 9")
 
-    def owns(self, leaf: Leaf, name: str) -> bool:
-        return is_table_name(name, ".h5")
+    def encode(self, columns: Columns) -> bytes:
+        return hdf5_image(columns, self.compression, self.level)
 
-    def exact(self, leaf: Leaf) -> bool:
-        return True
-
-    def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
-        return self._writer(directory, leaves)
-
-    def recover(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
-        writer = self._writer(directory, leaves)
-        writer.recover()
-        return writer
-
-    def _writer(self, directory: Path, leaves: Sequence[Leaf]) -> TableWriter:
-        encode = partial(hdf5_image, compression=self.compression, level=self.level)
-        return TableWriter(directory, leaves, encode, HDF5File, ".h5")
-
-    def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
-        return TableReader(directory, leaves, counts, HDF5File, ".h5")
+    def open(self, path: Path) -> TableFile:
+        return HDF5File(path)
 
 
 def hdf5_image(columns: Columns, compression: str | None = None, level: int = 1) -> bytes:

@@ -13,7 +13,8 @@ from recorder.columns import Array, Column, Rows
 from recorder.errors import ClosedError, EpisodeError, WriteError
 from recorder.files import link_or_copy, remove, sync, write_file
 from recorder.leaf import Leaf, Per
-from recorder.storages.base import Run, Segment, Writer
+from recorder.storages.adopting import Adopting
+from recorder.storages.base import Reader, Run, Segment, Writer
 from recorder.storages.image_files_coding import PictureCoding
 from recorder.storages.image_files_reading import ImageColumn, file_name, folder_name, whole_files
 from recorder.threads import side_by_side
@@ -64,7 +65,7 @@ class StagedPictures:
             self.fresh = []
 
 
-class ImageWriter(Writer):
+class ImageWriter(Writer, Adopting):
     """Segments whose pictures are written at once, one file a row."""
 
     def __init__(self, directory: Path, codings: Sequence[PictureCoding], threads: int | None) -> None:
@@ -152,6 +153,18 @@ class ImageWriter(Writer):
     def _rows(self, held: Mapping[str, StagedPictures], per: Per) -> int:
         paths = [leaf.path for leaf in self._codings if leaf.per == per]
         return min((held[path].rows if path in held else 0 for path in paths), default=NO_LEAF)
+
+    def adopt(self, segment: Segment, reader: Reader, i: int) -> None:
+        """Give the files of an episode a second name; no picture is coded."""
+        self._check()
+        self._segments[segment.number] = {}
+        for leaf, coding in self._codings.items():
+            staged = self._staged(segment.number, leaf)
+            for row in range(_count(segment, leaf.per)):
+                name = file_name(row, coding)
+                link_or_copy(reader.directory / folder_name(leaf, i) / name, staged.folder / name)
+                staged.rows += 1
+                staged.nbytes += (staged.folder / name).stat().st_size
 
     def view(self, segment: Segment) -> Mapping[str, Column]:
         return {leaf.path: self._column(segment, leaf) for leaf in self._codings}

@@ -7,7 +7,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -17,9 +16,9 @@ from numpy.lib import format as npy
 from recorder.columns import Array, split
 from recorder.errors import DamagedError, LayoutError
 from recorder.leaf import Leaf, text_array
-from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
-from recorder.storages.table import TableWriter
-from recorder.storages.table_reading import Columns, TableReader, is_table_name
+from recorder.storages.base import register_storage
+from recorder.storages.table_reading import Columns, TableFile
+from recorder.storages.table_storage import TableStorage
 
 TEXT_LENGTHS = "%text/"
 """Before the path of texts that are kept as UTF-8: the bytes of each."""
@@ -39,40 +38,25 @@ BROKEN = (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImpl
 
 @register_storage
 @dataclass(frozen=True)
-class NpzStorage(Storage):
+class NpzStorage(TableStorage):
     """Table leaves in one `.npz` file a shard, each column under the path of its leaf, `compressed` or not.
 
     Not compressed, some rows of a large column are read without the others.
     """
 
     id = "npz"
-    table = True
+    suffix = ".npz"
     compressed: bool = False
 
     def check(self, leaves: Sequence[Leaf]) -> None:
         if not isinstance(self.compressed, bool):
             raise LayoutError(f"NpzStorage(compressed={self.compressed!r}): True or False is needed")
 
-    def owns(self, leaf: Leaf, name: str) -> bool:
-        return is_table_name(name, ".npz")
+    def encode(self, columns: Columns) -> bytes:
+        return npz_bytes(columns, self.compressed)
 
-    def exact(self, leaf: Leaf) -> bool:
-        return True
-
-    def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
-        return self._writer(directory, leaves)
-
-    def recover(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
-        writer = self._writer(directory, leaves)
-        writer.recover()
-        return writer
-
-    def _writer(self, directory: Path, leaves: Sequence[Leaf]) -> TableWriter:
-        encode = partial(npz_bytes, compressed=self.compressed)
-        return TableWriter(directory, leaves, encode, NpzFile, ".npz")
-
-    def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
-        return TableReader(directory, leaves, counts, NpzFile, ".npz")
+    def open(self, path: Path) -> TableFile:
+        return NpzFile(path)
 
 
 def npz_bytes(columns: Columns, compressed: bool = False) -> bytes:
@@ -112,10 +96,11 @@ class Member(NamedTuple):
 
 
 class NpzFile:
-    """An `.npz` file, opened anew for each reading. Nothing is unpickled."""
+    """An `.npz` file, opened anew for each reading, or its `data` in memory. Nothing is unpickled."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, data: bytes | None = None) -> None:
         self.path = path
+        self._data = data
         with self.archive() as archive:
             self._names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
         self._members: dict[str, Member] = {}
@@ -123,7 +108,7 @@ class NpzFile:
     def archive(self) -> zipfile.ZipFile:
         """Open the file."""
         try:
-            return zipfile.ZipFile(self.path)
+            return zipfile.ZipFile(self.path if self._data is None else io.BytesIO(self._data))
         except BROKEN as error:
             raise DamagedError(f"{self.path} cannot be opened as .npz: {error}") from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,11 +12,11 @@ from typing import Any
 from recorder.columns import Array
 from recorder.errors import LayoutError, MissingExtraError
 from recorder.leaf import Leaf
-from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
+from recorder.storages.base import register_storage
 from recorder.storages.parquet_columns import parquet_table
 from recorder.storages.parquet_file import ParquetFile
-from recorder.storages.table import TableWriter
-from recorder.storages.table_reading import Columns, TableReader, is_table_name
+from recorder.storages.table_reading import Columns, TableFile
+from recorder.storages.table_storage import TableStorage
 
 try:
     import pyarrow as pa
@@ -33,7 +32,7 @@ GROUP_BYTES, MOST_GROUP_ROWS = 8 << 20, 1 << 17
 
 @register_storage
 @dataclass(frozen=True)
-class ParquetStorage(Storage):
+class ParquetStorage(TableStorage):
     """Table leaves in one Parquet file a shard, or several, with one row a moment and one flat column a leaf.
 
     A column is called as the path of its leaf. Numbers are plain, arrays lists of fixed size, nested as their shape
@@ -47,7 +46,8 @@ class ParquetStorage(Storage):
     """
 
     id = "parquet"
-    table = True
+    suffix = ".parquet"
+    numbered = True
     compression: str | Mapping[str, str] = "snappy"
     level: int | None = None
     file_rows: int | None = None
@@ -95,29 +95,13 @@ class ParquetStorage(Storage):
     def _codecs(self) -> list[Any]:
         return list(self.compression.values()) if isinstance(self.compression, Mapping) else [self.compression]
 
-    def owns(self, leaf: Leaf, name: str) -> bool:
-        return is_table_name(name, ".parquet")
+    def most_rows(self) -> int:
+        return self.file_rows or super().most_rows()
 
-    def exact(self, leaf: Leaf) -> bool:
-        return True
+    def open(self, path: Path) -> TableFile:
+        return ParquetFile(path)
 
-    def writer(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
-        return self._writer(directory, leaves)
-
-    def recover(self, directory: Path, leaves: Sequence[Leaf]) -> Writer:
-        writer = self._writer(directory, leaves)
-        writer.recover()
-        return writer
-
-    def _writer(self, directory: Path, leaves: Sequence[Leaf]) -> TableWriter:
-        file_rows = self.file_rows or sys.maxsize
-        return TableWriter(directory, leaves, self._encode, ParquetFile, ".parquet", numbered=True, file_rows=file_rows)
-
-    def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
-        return TableReader(directory, leaves, counts, ParquetFile, ".parquet")
-
-    def _encode(self, columns: Columns) -> bytes:
-        """Return the bytes of a Parquet file that holds each column."""
+    def encode(self, columns: Columns) -> bytes:
         table = parquet_table(columns)
         image = io.BytesIO()
         pq.write_table(table, image, **self._options(table, columns))
