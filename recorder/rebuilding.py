@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from recorder.metadata.annotation import did_you_mean
 from recorder.spaces.env_spec import not_rebuildable, spec_from_json
 
 MakeEnv = Callable[..., gym.Env[Any, Any]]
-"""Makes an environment; arguments such as `render_mode="human"` may be given to it by name."""
+"""Makes an environment; it is given `render_mode` and other arguments by name if it takes them."""
 
 
 def rebuild(environment: JSON, *, skip_unrebuildable: bool = False, **kwargs: Any) -> gym.Env[Any, Any]:
@@ -101,6 +102,14 @@ def named_function(name: str, what: str) -> Callable[..., Any]:
     return function
 
 
+def made(make_env: MakeEnv, arguments: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    """Make an environment by a function, which is given those arguments that it takes."""
+    parameters = inspect.signature(make_env).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return make_env(**arguments)
+    return make_env(**{name: value for name, value in arguments.items() if name in parameters})
+
+
 def environment_of(
     environment: Mapping[str, JSON] | None,
     where: str,
@@ -115,7 +124,7 @@ def environment_of(
         FormatError: the recording names no environment, and no function is given.
     """
     if make_env is not None:
-        return maker(make_env)(**kwargs)
+        return made(maker(make_env), kwargs)
     if environment is None:
         raise FormatError(
             f"{where} does not say which environment was recorded: it has no spec, as one that was not made by "

@@ -29,7 +29,10 @@ FLOORS = (
     "discarded episodes index schema shard versions writing.staging",
     "episode routing routing.* writing writing.*",
     "catalogue rebuilding recording",
-    "following preview replaying replaying.* replay_buffer replay_buffer.* statistics stepping summary vector vector.* verify wrapper",
+    (
+        "filming following preview replay_buffer replay_buffer.* replaying replaying.* statistics stepping "
+        "summary vector vector.* verify wrapper"
+    ),
     "testing torch view view.*",
     "collect convert convert.* edit edit.*",
     "cli cli.*",

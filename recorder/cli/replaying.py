@@ -54,38 +54,65 @@ def replay(
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw the error of each leaf over the episode.")
     ] = None,
+    render: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.mp4", help="Film one episode, with step, reward and action below each frame."),
+    ] = None,
+    window: Annotated[bool, typer.Option("--window", help="Show it in the window of the environment.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the video if it is there.")] = False,
     as_json: AsJSON = False,
 ) -> None:
     """Make episodes again, and say whether the same comes out.
 
     The environment is rebuilt and begun as it was, and given the recorded actions. The exit code is 0 only if all
-    episodes are exact or within the tolerance, else 1. Replay only recordings that you trust: the environment that
-    one names is imported and run.
+    episodes are exact or within the tolerance, else 1; with --render or --window so it is with --check only.
+    Replay only recordings that you trust: the environment that one names is imported and run.
     """
+    if render is not None and window:
+        raise typer.BadParameter("a replay goes into a video or a window, not both", param_hint="--window")
     from recorder.recording import Recording
-    from recorder.replaying.many import replay_all
+    from recorder.replaying.many import Task, replay_all
+    from recorder.replaying.rendering import replay_rendered
     from recorder.replaying.report import plot_errors
 
     search_here()
     recording = Recording(path)
     chosen = named(recording, episodes or [])
+    task = Task(recording, mode, tolerance, env, skip)
     with own_stdout():
-        reports = replay_all(
-            recording,
-            episodes=chosen,
-            mode=mode,
-            tolerance=tolerance,
-            make_env=env,
-            skip_unrebuildable=skip,
-            workers=workers,
-        )
+        if render is not None or window:
+            reports = [replay_rendered(task, which, film_path(render, chosen), overwrite=overwrite) for which in chosen]
+        else:
+            reports = replay_all(
+                recording,
+                episodes=chosen,
+                mode=mode,
+                tolerance=tolerance,
+                make_env=env,
+                skip_unrebuildable=skip,
+                workers=workers,
+            )
     drawn = None if plot is None else str(plot_errors(reports, plot))
     if as_json:
-        say_json(said(path, chosen, reports) | ({"plot": drawn} if drawn else {}))
+        files = {"plot": drawn, "video": None if render is None else str(render)}
+        say_json(said(path, chosen, reports) | {name: file for name, file in files.items() if file})
     else:
         say_reports(chosen, reports)
-    if not all(report.agrees for report in reports):
+    if not all(report.agrees for report in reports) and (check or not (render or window)):
         raise typer.Exit(1)
+
+
+def film_path(path: Path | None, chosen: Sequence[int | str]) -> Path | None:
+    """Return where the video of the only episode goes.
+
+    Raises:
+        EpisodeError: there is not one episode, but none or several.
+    """
+    from recorder.errors import EpisodeError
+
+    if path is not None and len(chosen) != 1:
+        raise EpisodeError(f"a video is of one episode, {len(chosen)} are named: say which, such as 3 or -1")
+    return path
 
 
 def named(recording: Recording, names: Sequence[str]) -> list[int | str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, get_args
@@ -14,7 +14,7 @@ from recorder.episode import Episode
 from recorder.errors import EpisodeError, RecorderError
 from recorder.rebuilding import MakeEnv, environment_of, left_out
 from recorder.replaying.comparing import EpisodeCheck
-from recorder.replaying.driving import Raised, drive, playable, start_notes
+from recorder.replaying.driving import Moment, Raised, drive, playable, start_notes
 from recorder.replaying.report import Divergence, Mode, ReplayReport
 from recorder.replaying.states import GetState, SetState, StateAccess, required_access
 from recorder.spaces.differences import differences
@@ -71,13 +71,14 @@ def replay_in(
     tolerance: float,
     states: tuple[GetState, SetState] | None = None,
     skipped: bool = False,
+    watch: Callable[[Moment], object] | None = None,
 ) -> ReplayReport:
-    """Replay an episode in an environment that is there."""
+    """Replay an episode in an environment that is there; `watch` is called with each moment."""
     check_mode(episode, mode, tolerance)
     access = None if mode == "actions" else required_access(env, states, f"replaying in the mode {mode!r}")
     report = ReplayReport(episode.id, mode, tolerance, len(episode), 0, ())
     changes = tuple(environment_differences(env, episode, skipped))
-    report = compared(env, episode, report, access)
+    report = compared(env, episode, report, access, watch)
     notes = (*report.notes, *start_notes(episode, diverged=report.divergence is not None))
     return replace(report, differences=changes, notes=notes)
 
@@ -100,7 +101,11 @@ def check_mode(episode: Episode, mode: Mode, tolerance: float) -> None:
 
 
 def compared(
-    env: gym.Env[Any, Any], episode: Episode, report: ReplayReport, access: StateAccess | None
+    env: gym.Env[Any, Any],
+    episode: Episode,
+    report: ReplayReport,
+    access: StateAccess | None,
+    watch: Callable[[Moment], object] | None = None,
 ) -> ReplayReport:
     """Drive an environment through an episode, and compare."""
     check = EpisodeCheck(episode, episode.schema, report.tolerance)
@@ -109,6 +114,8 @@ def compared(
     try:
         for moment in drive(env, episode, report.mode, access):
             done = moment.step
+            if watch is not None:
+                watch(moment)
             if done or access is None:
                 check.observation(done, moment.observation)
             if done:

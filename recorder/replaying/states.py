@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -56,6 +57,17 @@ def required_access(env: gym.Env[Any, Any], functions: tuple[GetState, SetState]
     if access is None:
         raise EpisodeError(f"{what} is not to be had with {env}: its state cannot be read and set. {NEEDS}")
     return access
+
+
+def required_get(env: gym.Env[Any, Any], get: GetState | None, what: str) -> Callable[[], Any]:
+    """Return what reads the state of an environment: a given function, or what the environment offers.
+
+    Raises:
+        EpisodeError: it offers nothing; the message says what `what` would need.
+    """
+    if get is not None:
+        return partial(get, env)
+    return required_access(env, None, what).get
 
 
 def _levels(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:

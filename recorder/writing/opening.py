@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -81,10 +82,10 @@ def excluder(globs: Sequence[str]) -> Callable[[str], bool]:
 
 
 def check_excluded(globs: Sequence[str], paths: Sequence[str]) -> None:
-    """Raise `LayoutError` for a glob that matches no leaf; what infos will hold, and a render, nobody knows yet."""
+    """Raise `LayoutError` for a glob that matches no leaf; what infos, a render and a state hold, nobody knows yet."""
     for glob in globs:
         head = glob.split("/")[0]
-        if head not in ("info", "render") and "*" not in head and not any(map(excluder([glob]), paths)):
+        if head not in ("info", "render", "state") and "*" not in head and not any(map(excluder([glob]), paths)):
             nearest = did_you_mean(glob, paths)
             raise LayoutError(f"no leaf {glob!r} to exclude{nearest}; the leaves are {sorted(paths)}")
 
@@ -106,7 +107,7 @@ def annotated(space: StepSpace | Space[Any], metadata: Mapping[str, Mapping[str,
         inside[name][inner] = data
     observation = annotate(space.observation, inside["observation"]) if inside["observation"] else space.observation
     action = annotate(space.action, inside["action"]) if inside["action"] else space.action
-    return StepSpace(observation, action, space.extra, space.render)
+    return replace(space, observation=observation, action=action)
 
 
 def plain_json(value: Mapping[str, Any], what: str) -> dict[str, JSON]:
