@@ -19,6 +19,7 @@ from recorder.routing.rules import describe
 from recorder.schema import StepSpace
 from recorder.storages import video_codecs
 from recorder.storages.base import storage_from_json
+from recorder.storages.depth import DepthStorage
 from recorder.storages.dict import DictStorage
 from recorder.storages.hdf5 import HDF5Storage
 from recorder.storages.video import VideoStorage
@@ -464,6 +465,14 @@ def test_the_frame_rate_is_that_of_the_storage_the_metadata_the_environment_or_s
     assert rate(env, options={"image": {"fps": 7}}) == (7, "7 frames a second")
     bare = StepSpace(Robot.observation_space, Robot.action_space)
     assert rate(bare) == (None, "30 frames a second, as nothing says how many")
+
+
+def test_the_video_inside_of_a_depth_storage_has_a_frame_rate_too():
+    leaf = Leaf("depth", (48, 64), "float32", "depth", metadata={"fps": 15})
+    given = layout([leaf], kinds={"depth": DepthStorage()}, fps=50)
+    assert "15 frames a second by its metadata" in given.reasons["depth"]
+    other = layout([replace(leaf, metadata={})], kinds={"depth": DepthStorage()}, fps=50).of(leaf)
+    assert isinstance(other, DepthStorage) and other.storage == VideoStorage(codec="ffv1", fps=50)
 
 
 @pytest.mark.parametrize("said", [None, 0, -5, "fast", float("nan"), float("inf")])

@@ -12,6 +12,7 @@ from recorder.leaf import JSON_TEXT, Leaf
 from recorder.metadata.annotation import did_you_mean
 from recorder.metadata.kinds import KINDS, NATURAL_SIDE, natural
 from recorder.storages.base import Storage
+from recorder.storages.depth import DepthStorage
 from recorder.storages.video import FPS, VideoStorage
 from recorder.storages.zarr import ZarrStorage
 
@@ -157,6 +158,9 @@ def route(leaf: Leaf, wishes: Sequence[Wish]) -> Route:
 def with_rate(leaf: Leaf, routed: Route, fps: float | None) -> Route:
     """Return a route whose video has a frame rate: its own, that of the metadata, `fps`, or a guess."""
     storage = routed.storage
+    if isinstance(storage, DepthStorage):
+        inner = with_rate(leaf, routed._replace(storage=storage.storage), fps)
+        return inner._replace(storage=replace(storage, storage=inner.storage))
     if not isinstance(storage, VideoStorage):
         return routed
     if storage.fps is not None:
