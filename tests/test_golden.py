@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import google_crc32c
 import h5py
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from gymnasium.spaces import GraphInstance
 from recorder import Recording, VideoStorage
 from recorder.webp_codec import register
 
-LOSSY = {"video-h264"}
+LOSSY = {"video-digests", "video-h264"}
 FORMATS = sorted(FOLDER.glob("format-*"))
 EVERY = [pytest.param(path, id=f"{path.parent.name}-{path.name}") for folder in FORMATS for path in folder.iterdir()]
 STEPS = [param for param in EVERY if param.values[0].name != SINGLE]
@@ -150,6 +151,16 @@ class TestWithoutThisPackage:
         for path in arrays:
             rows = [given.row(t)[path.stem] for length in given.lengths for t in range(length)]
             check(zarr.open_array(path, mode="r")[:], np.array(rows))
+
+    def test_digests_are_the_crc32c_of_what_was_recorded(self, folder: Path) -> None:
+        given = golden()["video-digests"]
+        with h5py.File(self.shard(folder / "video-digests") / "data.h5") as file:
+            found = file["digest/observation/rgb"][:]
+        rows = [given.row(t)["rgb"] for length in given.lengths for t in range(length)]
+        assert found.dtype == np.uint32
+        assert found.tolist() == [google_crc32c.value(row.tobytes()) for row in rows]
+        note = json.loads((folder / "video-digests" / "recording.json").read_text())
+        assert {"path": "digest/observation/rgb", "shape": [], "dtype": "uint32"}.items() <= note["leaves"][-1].items()
 
     @pytest.mark.parametrize("name", ["video-h264", "video-h264rgb", "video-ffv1"])
     def test_pyav_reads_videos(self, folder: Path, name: str) -> None:

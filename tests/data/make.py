@@ -197,6 +197,7 @@ def golden() -> dict[str, Golden]:
         "zarr-zstd": Golden(ARRAYS, array_row, zstd),
         "zarr-webp": cameras({"rgb": rgb, "rgba": (16, 24, 4)}, ZarrStorage()),
         "video-h264": cameras({"rgb": (32, 48, 3), "odd": odd, "grey": (16, 24, 1)}, VideoStorage(), fps=12.5),
+        "video-digests": cameras({"rgb": (32, 48, 3)}, VideoStorage(), fps=12.5),
         "video-h264rgb": cameras({"rgb": rgb, "odd": odd}, VideoStorage(codec="h264rgb")),
         "video-ffv1": cameras({"rgb": rgb, "rgba": (16, 24, 4), "grey": (17, 19, 1)}, VideoStorage(codec="ffv1")),
         "video-ffv1-depth": Golden(depth, depth_row, {"observation": VideoStorage(codec="ffv1")}),
