@@ -13,6 +13,8 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, cast
 
@@ -23,9 +25,11 @@ from numpy.typing import NDArray
 
 from recorder.columns import Array, Column, JoinedColumn
 from recorder.errors import DamagedError
+from recorder.files import missing
 from recorder.leaf import Leaf
 from recorder.storages.base import Counts, Reader
 from recorder.storages.video_codecs import CODECS, Coding, plane
+from recorder.threads import cores, side_by_side
 
 INDEX_BYTES = 64 << 20
 """A larger index is refused before it is read: an hour at 50 frames/s takes 2 MB."""
@@ -35,6 +39,12 @@ MOST_FRAMES = INDEX_BYTES // 4
 
 DECODERS = 8
 """Decoders that a reader keeps, each where it stopped."""
+
+KEPT_FRAMES = 100_000
+"""Frames of files whose index a reader keeps, 24 bytes each."""
+
+PARALLEL_PIXELS = 1 << 20
+"""So many pixels of rows for each core are worth a decoder of their own: 4 frames of 480 x 640 take 2 ms."""
 
 SAMPLE_ENTRY = struct.Struct(">6xH16xHH")
 """What is read of the description of a video: a reference, the width and the height."""
@@ -101,7 +111,7 @@ def read_track(path: Path) -> Track:
         with path.open("rb") as file:
             return _track(*_index(file))
     except FileNotFoundError:
-        raise DamagedError(f"{path} is missing") from None
+        raise missing(path) from None
     except (OSError, ValueError, struct.error) as error:
         raise DamagedError(f"{path} cannot be read as a video: {error}") from error
 
@@ -204,10 +214,11 @@ def _numbers(data: memoryview, count: int, dtype: str = ">u4") -> NDArray[np.int
 class Decoder:
     """The frames of one file. It stays where it stopped: reading on costs no seek."""
 
-    def __init__(self, path: Path, coding: Coding) -> None:
-        self._path = path
+    def __init__(self, path: Path, coding: Coding, track: Track) -> None:
+        self.path = path
         self._coding = coding
-        self._track = read_track(path)
+        self._track = track
+        self._padded = coding.padded
         self._check()
         self._context = self._open()
         self._reformatter = VideoReformatter()
@@ -215,16 +226,20 @@ class Decoder:
         self._next = -1
         self._fed = 0
 
+    def stands_before(self, row: int) -> bool:
+        """Return whether `row` is reached from where the decoder stopped at least as soon as from a key frame."""
+        return row < len(self._track) and self._track.key_before(row) <= self._next <= row
+
     def _check(self) -> None:
         """Raise `DamagedError` unless the file says that it holds what its leaf needs."""
         track, tag = self._track, CODECS[self._coding.codec].tag
-        if (track.height, track.width) != self._coding.padded or track.tag != tag:
-            expected = f"{self._coding.padded} {tag.decode()}"
+        if (track.height, track.width) != self._padded or track.tag != tag:
+            expected = f"{self._padded} {tag.decode()}"
             found = f"{(track.height, track.width)} {track.tag.decode('latin-1')}"
-            raise DamagedError(f"{self._path} holds other pictures: expected {expected}, found {found}")
+            raise DamagedError(f"{self.path} holds other pictures: expected {expected}, found {found}")
 
     def _open(self) -> av.VideoCodecContext:
-        height, width = self._coding.padded
+        height, width = self._padded
         context = cast(av.VideoCodecContext, av.CodecContext.create(CODECS[self._coding.codec].decoder, "r"))
         context.height, context.width = height, width
         context.extradata = self._track.extradata or None
@@ -242,20 +257,21 @@ class Decoder:
         """
         row = -1
         try:
-            with self._path.open("rb", buffering=0) as file:
+            with self.path.open("rb", buffering=0) as file:
                 for place, row in enumerate(rows):
                     into[place] = self._pixels(self._frame(file, row))
+        except FileNotFoundError:
+            raise missing(self.path) from None
         except (av.FFmpegError, OSError, ValueError) as error:
             self._next = -1
-            raise DamagedError(f"{self._path}: row {row} cannot be read: {error}") from error
+            raise DamagedError(f"{self.path}: row {row} cannot be read: {error}") from error
 
     def _frame(self, file: IO[bytes], row: int) -> av.VideoFrame:
         """Return one frame, going on from the last one unless a key frame lies in between."""
         if row >= len(self._track):
             raise ValueError(f"expected more than {row} frames, found {len(self._track)}")
-        key = self._track.key_before(row)
-        if not key <= self._next <= row:
-            self._seek(key)
+        if not self.stands_before(row):
+            self._seek(self._track.key_before(row))
         while True:
             while not self._ready:
                 self._feed(file)
@@ -289,9 +305,9 @@ class Decoder:
 
     def _verify(self, frame: av.VideoFrame) -> None:
         size = frame.height, frame.width
-        if size != self._coding.padded or frame.pts != self._next or frame.is_corrupt:
+        if size != self._padded or frame.pts != self._next or frame.is_corrupt:
             corrupt = " corrupt" if frame.is_corrupt else ""
-            expected = f"frame {self._next} of {self._coding.padded}"
+            expected = f"frame {self._next} of {self._padded}"
             raise ValueError(f"expected {expected}, found{corrupt} frame {frame.pts} of {size}")
 
     def _pixels(self, frame: av.VideoFrame) -> Array:
@@ -307,11 +323,15 @@ class Decoder:
 
 
 class Decoders:
-    """A few decoders, of the files that were read last; none after pickling or in a forked child."""
+    """A few decoders, of the files that were read last; none after pickling or in a forked child.
+
+    Each is used by one thread at a time. Rows of several groups of pictures are decoded side by side where that pays.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._open: OrderedDict[Path, Decoder] = OrderedDict()
+        self._idle: list[Decoder] = []
+        self._tracks: OrderedDict[Path, Track] = OrderedDict()
         self._pid = os.getpid()
 
     def __reduce__(self) -> tuple[type[Decoders], tuple[()]]:
@@ -322,28 +342,71 @@ class Decoders:
         array = np.empty((len(rows), *coding.row_shape), coding.dtype)
         if len(rows):
             self._leave_parent()
-            with self._lock:
-                self._decoder(path, coding).read(rows, array)
+            track = self._track(path)
+            ends = shares(track, rows, coding)
+            tasks = [
+                partial(self._read, path, coding, track, rows[start:stop], array[start:stop])
+                for start, stop in pairwise([0, *ends])
+            ]
+            side_by_side(tasks)
         return array
+
+    def _read(self, path: Path, coding: Coding, track: Track, rows: Sequence[int], into: Array) -> None:
+        decoder = self._borrow(path, int(rows[0])) or Decoder(path, coding, track)
+        decoder.read(rows, into)
+        with self._lock:
+            self._idle.append(decoder)
+            del self._idle[:-DECODERS]
+
+    def _borrow(self, path: Path, row: int) -> Decoder | None:
+        """Take a decoder of a file out of the idle ones, if there is one: rather one that need not seek."""
+        with self._lock:
+            own = [decoder for decoder in self._idle if decoder.path == path]
+            chosen = next((decoder for decoder in own if decoder.stands_before(row)), own[0] if own else None)
+            if chosen is not None:
+                self._idle.remove(chosen)
+            return chosen
+
+    def _track(self, path: Path) -> Track:
+        """Return the index of a file; those that were read last are kept."""
+        with self._lock:
+            if path in self._tracks:
+                self._tracks.move_to_end(path)
+                return self._tracks[path]
+        track = read_track(path)
+        with self._lock:
+            self._tracks[path] = track
+            while len(self._tracks) > 1 and sum(map(len, self._tracks.values())) > KEPT_FRAMES:
+                self._tracks.popitem(last=False)
+        return track
 
     def _leave_parent(self) -> None:
         """Drop, in a forked child, what a thread of its parent may have been using."""
         if os.getpid() != self._pid:
-            self._lock, self._open, self._pid = threading.Lock(), OrderedDict(), os.getpid()
-
-    def _decoder(self, path: Path, coding: Coding) -> Decoder:
-        if path not in self._open:
-            self._open[path] = Decoder(path, coding)
-        self._open.move_to_end(path)
-        while len(self._open) > DECODERS:
-            self._open.popitem(last=False)
-        return self._open[path]
+            self._lock, self._idle, self._tracks, self._pid = threading.Lock(), [], OrderedDict(), os.getpid()
 
     def close(self) -> None:
         """Drop all decoders; a later reading makes new ones."""
         self._leave_parent()
         with self._lock:
-            self._open.clear()
+            self._idle.clear()
+            self._tracks.clear()
+
+
+def shares(track: Track, rows: Sequence[int], coding: Coding) -> list[int]:
+    """Return where to cut rows into parts that are decoded side by side: where a group of pictures ends.
+
+    The last cut is their end. Few rows, or rows of one group, are one part.
+    """
+    inside = np.asarray(rows)[np.asarray(rows) < len(track)]
+    groups = np.searchsorted(track.keys, inside, side="right")
+    cuts = np.flatnonzero(np.diff(groups)) + 1
+    parts = min(cores(), DECODERS, len(cuts) + 1, len(rows) * coding.height * coding.width // PARALLEL_PIXELS)
+    if parts < 2:
+        return [len(rows)]
+    wanted = np.arange(1, parts) * len(rows) // parts
+    nearest = cuts[np.abs(cuts[:, None] - wanted).argmin(axis=0)]
+    return [*np.unique(nearest).tolist(), len(rows)]
 
 
 class VideoColumn(Column):

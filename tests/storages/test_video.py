@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from recorder.errors import ClosedError, DamagedError, EpisodeError, FormatError, LayoutError, WriteError
 from recorder.leaf import Leaf
-from recorder.storages import video, video_codecs
+from recorder.storages import video, video_codecs, video_reading
 from recorder.storages.base import Counts, Reader, Run, Segment, Writer, storage_from_json
 from recorder.storages.video import VideoStorage, salvaged
 from recorder.storages.video_codecs import CODECS, Encoder, GrowingFile, plane
@@ -604,13 +604,33 @@ def test_few_decoders_are_kept(tmp_path: Path, work: list[str]) -> None:
     for _ in range(2):
         for i in range(count):
             reader.segment(i)[SMALL.path][0]
-            assert len(decoders._open) <= DECODERS
+            assert len(decoders._idle) <= DECODERS
     work.clear()
     for i in range(count - DECODERS, count):
         reader.segment(i)[SMALL.path][1]
     assert work == ["_feed"] * DECODERS
     reader.close()
-    assert len(decoders._open) == 0
+    assert len(decoders._idle) == 0
+
+
+def test_groups_of_pictures_are_decoded_side_by_side_with_the_same_result(
+    tmp_path: Path, work: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    column = packed(tmp_path, VideoStorage(), SMALL, numbered(SMALL, 95)).segment(0)[SMALL.path]
+    alone = column[:]
+    monkeypatch.setattr(video_reading, "PARALLEL_PIXELS", 1)
+    monkeypatch.setattr(video_reading, "cores", lambda: 3)
+    work.clear()
+    assert np.array_equal(column[:], alone)
+    assert work.count("_feed") == 95
+    track = read_track(tmp_path / "shard/observation/small/000000.mp4")
+    assert video_reading.shares(track, range(95), VideoStorage().coding(SMALL)) == [30, 60, 95]
+    assert video_reading.shares(track, [3, 4, 5, 6], VideoStorage().coding(SMALL)) == [4]
+    for seed in range(10):
+        rows = np.random.default_rng(seed).integers(0, 95, 20)
+        assert np.array_equal(column[rows], alone[rows])
+    with pytest.raises(IndexError):
+        column[[3, 95]]
 
 
 def test_counting_decodes_nothing(tmp_path: Path, work: list[str]) -> None:
