@@ -36,6 +36,29 @@ END_REASONS = (
 ID = re.compile(r"[0-9a-f]{12}-\d{6,17}")
 """The form of an id: the writer that gave it, and its count of episodes."""
 
+MOST_ROWS = 1 << 40
+"""More rows than this, in one episode or in a shard, are refused: sums of them would not be numbers any more."""
+
+KINDS = {"moments": "iu", "transitions": "iu", "return": "f", "start": "f", "generator_state": "iu"}
+"""What the columns of numbers hold, as NumPy names it; all others are text."""
+
+COLUMNS = (
+    "id",
+    "moments",
+    "transitions",
+    "end",
+    "return",
+    "start",
+    "seed",
+    "options",
+    "labels",
+    "refused",
+    "generator",
+    "generator_state",
+    "generator_json",
+)
+"""The columns of `episodes.h5`; those of which every row would be empty are left out."""
+
 _WORD = (1 << 64) - 1
 
 
@@ -142,24 +165,26 @@ def decode_notes(path: Path, data: bytes) -> list[EpisodeNote]:
 
 
 class EpisodeTable:
-    """The episodes of one shard, as columns that are read at their first use."""
+    """The episodes of one shard, as columns; all are read when the first is asked for, by one opening of the file."""
 
     def __init__(self, path: Path, episodes: int) -> None:
         self._path = path
         self._episodes = episodes
-        self._columns: dict[str, Array | None] = {}
+        self._columns: dict[str, Array] | None = None
 
     def __len__(self) -> int:
         return self._episodes
 
     def column(self, name: str) -> Array | None:
         """Return a column, or None where every row of it is empty."""
-        if name not in self._columns:
+        if self._columns is None:
             with closing(HDF5File(self._path)) as file:
-                self._columns[name] = file[name][:] if name in file else None
-        values = self._columns[name]
+                self._columns = {each: file[each][:] for each in COLUMNS if each in file}
+        values = self._columns.get(name)
         if values is not None and len(values) != self._episodes:
             raise DamagedError(f"{self._path}: {name!r} has {len(values)} rows for {self._episodes} episodes")
+        if values is not None and values.dtype.kind not in KINDS.get(name, "O"):
+            raise FormatError(f"{self._path}: {name!r} is {values.dtype}, which it cannot be")
         return values
 
     def required(self, name: str) -> Array:
@@ -170,11 +195,31 @@ class EpisodeTable:
         return values
 
     def counts(self) -> Counts:
-        """Return the rows of each episode."""
-        return Counts(self.required("moments").astype(np.int64), self.required("transitions").astype(np.int64))
+        """Return the rows of each episode.
+
+        Raises:
+            FormatError: there are no such counts.
+        """
+        moments, transitions = self.required("moments"), self.required("transitions")
+        for name, rows in (("moments", moments), ("transitions", transitions)):
+            if len(rows) and not (rows.min() >= 0 and rows.max() <= MOST_ROWS and float(rows.sum()) <= MOST_ROWS):
+                raise FormatError(f"{self._path}: {name!r} has numbers of rows that no episode has")
+        return Counts(moments.astype(np.int64), transitions.astype(np.int64))
 
     def note(self, i: int) -> EpisodeNote:
-        """Return all that is known of episode `i`."""
+        """Return all that is known of episode `i`.
+
+        Raises:
+            FormatError: something in it is not what the format says.
+        """
+        try:
+            return self._note(i)
+        except (ValueError, TypeError, RecursionError, OverflowError) as error:
+            if isinstance(error, FormatError):
+                raise
+            raise FormatError(f"{self._path}: row {i} is not what the format says: {error}") from error
+
+    def _note(self, i: int) -> EpisodeNote:
         seed, options = self._text("seed", i), self._text("options", i)
         labels, refused = self._text("labels", i), self._text("refused", i)
         return EpisodeNote(
