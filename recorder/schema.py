@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -13,10 +13,11 @@ import msgspec
 from gymnasium import spaces
 from gymnasium.spaces import Space
 
-from recorder.digests import digest_leaf, digest_path, is_digest
+from recorder.digests import digest_leaf, is_digest
 from recorder.errors import FormatError, LayoutError, MismatchError, NotARecordingError, SpaceError
 from recorder.files import read_small, sync, write_file
-from recorder.leaf import JSON, Leaf, leaf_from_json, leaf_to_json
+from recorder.leaf import JSON, MOMENT_NAMES, Leaf, leaf_from_json, leaf_to_json
+from recorder.repeated import is_mark, mark_leaf, mark_path
 from recorder.shard import FORMAT
 from recorder.spaces.differences import differences
 from recorder.spaces.space_json import space_from_json, space_to_json
@@ -28,6 +29,9 @@ from recorder.storages.hdf5 import HDF5Storage
 NOTE = "recording.json"
 NOTE_BYTES = 64 << 20
 """A larger `recording.json` is refused before it is read."""
+
+SEEN = ("render", "state")
+"""What of a step may have a space that nobody knows before the first of it was seen."""
 
 ROW = "row"
 """The name of the one space of a recording that is no series of steps."""
@@ -44,14 +48,24 @@ FLAGS = {leaf.path: leaf for leaf in (REWARD, TERMINATED, TRUNCATED, TIME)}
 class StepSpace:
     """The spaces of what one step brings, for recordings of episodes.
 
-    `extra` are the user's own values of a transition. `render` is the space of rendered frames; True stands for one
-    that the first frame decides.
+    `extra` are the user's own values of a transition. `render` is the space of rendered frames, `state`
+    that of the simulator's states; True stands for one that the first of them decides.
     """
 
     observation: Space[Any]
     action: Space[Any]
     extra: Mapping[str, Space[Any]] = field(default_factory=dict)
     render: Space[Any] | bool = False
+    state: Space[Any] | bool = False
+
+    @property
+    def unseen(self) -> list[str]:
+        """What has a space that the first of it is to decide."""
+        return [name for name in SEEN if getattr(self, name) is True]
+
+    def seen(self, name: str, space: Space[Any] | bool) -> StepSpace:
+        """Return this with the space of `render` or `state`."""
+        return replace(self, render=space) if name == "render" else replace(self, state=space)
 
 
 class RecordingNote(msgspec.Struct, forbid_unknown_fields=True):
@@ -95,11 +109,13 @@ def _declare_steps(space: StepSpace, excluded: Excluded) -> Schema:
         named["extra"] = spaces.Dict(dict(space.extra))
     if isinstance(space.render, Space):
         named["render"] = space.render
+    if isinstance(space.state, Space):
+        named["state"] = space.state
     if wrong := [name for name in ("action", "reward", "terminated", "truncated") if excluded(name)]:
         raise SpaceError(f"{wrong[0]!r} cannot be excluded: no episode is whole without it")
     kept = {name: prune(inner, name, excluded) for name, inner in named.items()}
     nodes: dict[str, Node] = {
-        name: structure(inner, name, "moment" if name in ("observation", "render") else "transition", excluded)
+        name: structure(inner, name, "moment" if name in MOMENT_NAMES else "transition", excluded)
         for name, inner in named.items()
     }
     for leaf in FLAGS.values():
@@ -116,10 +132,14 @@ def _left(leaves: Mapping[str, Leaf], excluded: Excluded) -> Mapping[str, Leaf]:
     return leaves
 
 
-def with_digests(schema: Schema) -> Schema:
-    """Return a schema with digests of each leaf that its storage keeps with loss."""
-    lossy = [leaf for leaf in schema.leaves.values() if leaf.fixed and not schema.storage.exact(leaf)]
-    added = {leaf.path: leaf for leaf in map(digest_leaf, lossy) if leaf.path not in schema.leaves}
+def digest_leaves(schema: Schema) -> list[Leaf]:
+    """Return leaves for the digests of each leaf that its storage keeps with loss."""
+    return [digest_leaf(leaf) for leaf in schema.leaves.values() if leaf.fixed and not schema.storage.exact(leaf)]
+
+
+def with_beside(schema: Schema, leaves: Iterable[Leaf]) -> Schema:
+    """Return a schema with leaves that are kept besides what a row is: digests, and marks of repeated pictures."""
+    added = {leaf.path: leaf for leaf in leaves if leaf.path not in schema.leaves}
     storage = schema.storage
     try:
         storage.default.check(list(added.values()))
@@ -128,12 +148,21 @@ def with_digests(schema: Schema) -> Schema:
     return replace(schema, leaves={**schema.leaves, **added}, storage=storage)
 
 
-def without_digests(schema: Schema) -> Schema:
-    """Return a schema without digests: what a row is, not what is kept of it besides."""
-    digests = {path for path, leaf in schema.leaves.items() if is_digest(leaf)}
-    storages = {path: storage for path, storage in schema.storage.storages.items() if path not in digests}
-    leaves = {path: leaf for path, leaf in schema.leaves.items() if path not in digests}
+def without_beside(schema: Schema) -> Schema:
+    """Return a schema without digests and marks: what a row is, not what is kept of it besides."""
+    beside = {path for path, leaf in schema.leaves.items() if is_digest(leaf) or is_mark(leaf)}
+    storages = {path: storage for path, storage in schema.storage.storages.items() if path not in beside}
+    leaves = {path: leaf for path, leaf in schema.leaves.items() if path not in beside}
     return replace(schema, leaves=leaves, storage=replace(schema.storage, storages=storages))
+
+
+def check_marks(path: Path, schema: Schema, pictures: Sequence[Leaf]) -> None:
+    """Raise `MismatchError` where pictures may be repeated and a recording has no place to mark them."""
+    if missing := [leaf.path for leaf in pictures if mark_path(leaf) not in schema.leaves]:
+        raise MismatchError(
+            f"{path} has no marks for repeated rows of {missing[0]!r}, since it was begun with when_behind='block'; "
+            f"append with that, or record into another folder"
+        )
 
 
 def schema_to_json(schema: Schema) -> dict[str, JSON]:
@@ -180,20 +209,32 @@ def _schema(note: RecordingNote) -> Schema:
         extra = named.get("extra", spaces.Dict())
         if not isinstance(extra, spaces.Dict):
             raise FormatError(f"the space 'extra' is a Dict, got {type(extra).__name__}")
-        render = named.get("render", False)
-        declared = declare(StepSpace(named["observation"], named["action"], extra.spaces, render))
+        drawn = (named.get(name, False) for name in ("render", "state"))
+        declared = declare(StepSpace(named["observation"], named["action"], extra.spaces, *drawn))
     else:
         declared = declare(named[ROW])
     leaves = {leaf.path: leaf for leaf in map(leaf_from_json, note.leaves)}
-    digests = {digest_path(leaf): digest_leaf(leaf) for leaf in leaves.values()}
-    known = {**{path: leaf for path, leaf in digests.items() if leaf == leaves.get(path)}, **declared.leaves}
+    beside = {leaf.path: leaf for one in leaves.values() for leaf in (digest_leaf(one), mark_leaf(one))}
+    known = {**{path: leaf for path, leaf in beside.items() if leaf == leaves.get(path)}, **declared.leaves}
     if unknown := leaves.keys() - known.keys():
         raise FormatError(f"{NOTE} has leaves that are not in its spaces: {sorted(unknown)}")
+    _check_leaves(note.rows, leaves, known)
     storage: Storage = storage_from_json(note.storage)
     if not isinstance(storage, DictStorage):
         storage = DictStorage({}, storage)
     nodes = {name: node for name, node in declared.nodes.items() if all(leaf.path in leaves for leaf in node.leaves)}
     return replace(declared, nodes=nodes, leaves=leaves, storage=storage)
+
+
+def _check_leaves(rows: str, leaves: Mapping[str, Leaf], declared: Mapping[str, Leaf]) -> None:
+    """Raise `FormatError` unless leaves are what their spaces say, but for dtypes, which the first row decides."""
+    if rows == "episode" and (missing := {"reward", "terminated", "truncated"} - leaves.keys()):
+        raise FormatError(f"{NOTE} lacks the leaves {sorted(missing)}, which every episode has")
+    for path, leaf in leaves.items():
+        expected = declared[path]
+        parts = [(one.shape, one.per, one.ragged, one.sparse, one.numpy_dtype.hasobject) for one in (leaf, expected)]
+        if parts[0] != parts[1]:
+            raise FormatError(f"the leaf {path!r} is {leaf.dtype} {leaf.shape}, its space says {expected.shape}")
 
 
 def create(path: Path, schema: Schema) -> bool:
@@ -214,9 +255,9 @@ def create(path: Path, schema: Schema) -> bool:
 def compare(path: Path, theirs: Schema, ours: Schema, *, storage: bool = True, dtypes: bool = False) -> None:
     """Raise `MismatchError` with all differences between a recording and what would be appended to it.
 
-    Digests make no difference: what is appended has them as the recording has.
+    Digests and marks make no difference: what is appended has them as the recording has.
     """
-    found = list(_differences(without_digests(theirs), without_digests(ours), storage, dtypes))
+    found = list(_differences(without_beside(theirs), without_beside(ours), storage, dtypes))
     if found:
         listed = "\n  ".join(found)
         raise MismatchError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from recorder.errors import RecorderError
 from recorder.files import check_size, inside, size_text
 from recorder.shard import Manifest, read_manifest
+from recorder.step_cost import Quantiles, StepCost
 from recorder.writing.writer import RecordingWriter
 
 MOST_SHARDS = 5000
@@ -44,6 +45,8 @@ class Summary:
     recovered: tuple[str, ...]
     unkept: Mapping[str, str]
     waited: float
+    skipped: int = 0
+    cost: Quantiles | None = None
 
     def line(self) -> str:
         """Return one line: what is on disk, and whatever is not as one would expect."""
@@ -64,6 +67,8 @@ class Summary:
             yield f"{self.refused:,} steps refused"
         if self.ignored:
             yield f"{self.ignored:,} steps outside of episodes ignored"
+        if self.skipped:
+            yield f"{self.skipped:,} steps repeat a picture, since encoder or disk were behind"
         yield from self.recovered
         if self.unkept:
             kinds = (f"{path} ({kind})" for path, kind in sorted(self.unkept.items()))
@@ -80,11 +85,12 @@ class Summary:
             "refused": f"{self.refused:,} steps",
             "ignored": f"{self.ignored:,} steps",
             "waited": f"{self.waited:.3f} s for the disk and the encoders",
+            "cost": f"{self.cost} a step" if self.cost is not None else "not measured",
         }
         return "\n".join([self.line(), *(f"  {name:<10} {value}" for name, value in lines.items())])
 
 
-def summarize(writer: RecordingWriter, ignored: int = 0) -> Summary:
+def summarize(writer: RecordingWriter, ignored: int = 0, cost: StepCost | None = None) -> Summary:
     """Return what a writer has recorded; what is on disk is read from there."""
     tally, pipeline = writer.tally, writer.pipeline
     return Summary(
@@ -99,6 +105,8 @@ def summarize(writer: RecordingWriter, ignored: int = 0) -> Summary:
         tuple(map(str, writer.recovered)),
         dict(pipeline.unkept) if pipeline is not None else {},
         pipeline.waited if pipeline is not None else 0.0,
+        writer.skipped,
+        cost.quantiles() if cost is not None else None,
     )
 
 

@@ -20,6 +20,8 @@ from recorder.episode import Episode
 from recorder.episodes import Start
 from recorder.errors import ClosedError, EpisodeError, RowError
 from recorder.leaf import JSON, Leaf
+from recorder.repeated import WhenBehind
+from recorder.replaying.states import GetState, required_get, state_space
 from recorder.routing import layouts
 from recorder.routing.planning import Plan
 from recorder.schema import StepSpace
@@ -62,6 +64,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         exclude: Sequence[str] = (),
         keep_if: Callable[[Episode], object] | None = None,
         record_render: bool = False,
+        record_state: bool | GetState = False,
         auto_seed: bool = False,
         existing: Existing = "append",
         about: Mapping[str, JSON] | None = None,
@@ -69,6 +72,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         fsync: bool = True,
         trash: int = 1 << 30,
         digests: bool = True,
+        when_behind: WhenBehind = "block",
         verbose: int = 1,
     ) -> None:
         """Wrap `env`; nothing is on disk before its first step.
@@ -82,6 +86,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             exclude: globs of leaf paths that are not recorded, such as `info/debug*`.
             keep_if: called with each finished `Episode`; a false result puts it aside. It runs on another thread.
             record_render: also keep `env.render()` of every moment, as the leaf `render`.
+            record_state: also keep the simulator's state of every moment, as the leaf `state`, for replays that set it:
+                True where the environment offers it, or a function `get(env)`.
             auto_seed: give each reset without a seed one of 32 bits, so that every episode replays from its seed.
             existing: what to do when the folder holds a recording: `append`, `refuse`, or `replace` it.
             about: what is said of all episodes: name, author, licence, algorithm, anything JSON.
@@ -89,6 +95,9 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             fsync: whether committed episodes survive a power loss, not only a kill.
             trash: bytes of discarded episodes that are kept in `discarded/`; 0 deletes them at once.
             digests: keep a sum of each picture that is coded with loss, by which a replay is compared exactly.
+            when_behind: what becomes of a picture when the encoder or the disk is slower than the loop: `block` waits,
+                `repeat` lets the last picture stand for it, `drop` a black one; `repeated/<leaf>` marks such rows.
+                Numbers are never skipped, nor is the picture of a reset.
             verbose: what to say at `close`: 0 or False nothing, 1 a line with what is on disk, 2 all that is known.
 
         Raises:
@@ -104,21 +113,25 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             raise EpisodeError(
                 f"record_render needs an environment with render_mode='rgb_array', this one has {env.render_mode!r}"
             )
+        get_state = None
+        if record_state:
+            get_state = required_get(env, None if record_state is True else record_state, "record_state")
         self._writer = RecordingWriter(
             path,
-            StepSpace(env.observation_space, env.action_space, dict(extra or {}), record_render),
+            StepSpace(env.observation_space, env.action_space, dict(extra or {}), record_render, bool(record_state)),
             storage=storage,
             metadata=metadata,
             exclude=exclude,
             existing=existing,
             keep_if=keep_if,
-            options=CommitOptions(flush_every, fsync, trash, digests),
+            options=CommitOptions(flush_every, fsync, trash, digests, when_behind),
             origin=origin_of(env, about or {}),
         )
         self._extra: dict[str, Any] | None = None
         self._extra_names = tuple(extra or ())
         self._has_extra = bool(extra)
         self._render = record_render
+        self._get_state = get_state
         self._auto_seed = auto_seed
         self._autoreset = any(isinstance(level, Autoreset) for level in levels(env))
         self._verbose = verbose
@@ -129,6 +142,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._step: Step = Recorder._step_outside  # or the step that records, while an episode runs
         self._recorded_step: Step | None = None
         self._measured_step: MeasuredStep
+        self._skipping_step: MeasuredStep
         self.cost = StepCost()
         self._ring = self._writer.ring
         # The thread keeps the writer alive, so what ends with the wrapper must hang on the wrapper.
@@ -148,9 +162,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._writer.check()
         if seed is None and self._auto_seed:
             seed = secrets.randbelow(1 << 32)
-        start = (
-            unseeded_start(self._base, options) if seed is None else Start(int(seed), kept_options(options), None)
-        )
+        start = unseeded_start(self._base, options) if seed is None else Start(int(seed), kept_options(options), None)
         observation, info = self.env.reset(seed=seed, options=options)
         self._begin(start, observation, info)
         return observation, info
@@ -165,6 +177,9 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             if self._render:
                 values["render"] = self.env.render()
                 writer.declare_render(values["render"])
+            if self._get_state is not None:
+                values["state"] = self._get_state()
+                writer.declare_state(state_space(values["state"]))
             writer.prepare(values)
             writer.put(values, info)
         except BaseException:
@@ -194,29 +209,30 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         hooks = Hooks(
             attend=Recorder._attended_step,
             extra=Recorder._put_extra if self._has_extra else None,
-            render=Recorder._put_render if self._render else None,
+            render=Recorder._put_seen if self._render or self._get_state is not None else None,
             put_slowly=Recorder._put_slowly,
             failed=Recorder._failed,
             over=Recorder._over,
         )
         self._measured_step = compile_measured_step(writer, hooks, self.cost)
+        self._skipping_step = compile_measured_step(writer, hooks, self.cost, skip=True)
         self._step = self._recorded_step = compile_step(writer, hooks)
         return self._step(self, action)
 
     def _attended_step(self, action: ActType) -> StepResult:
         """Step at a row where the worker is woken, or waited for; such steps are measured."""
         started = time.perf_counter()
-        self._writer.boundary()
-        return self._measured_step(self, action, started)
+        skip = self._writer.boundary(skip=True)
+        return (self._skipping_step if skip else self._measured_step)(self, action, started)
 
-    def _put_slowly(self, names: tuple[str, ...], slot: int, *values: Any) -> None:
+    def _put_slowly(self, names: tuple[str, ...], skip: bool, slot: int, *values: Any) -> None:
         """Put a part of a row with casts where they are exact.
 
         Raises:
             RowError: it does not fit; where the environment has stepped, that step is listed as refused.
         """
         try:
-            self._writer.compile(names).slow(slot, *values)
+            self._writer.compile(names, skip).slow(slot, *values)
         except RowError as error:
             if names == ("action",):
                 raise
@@ -232,9 +248,12 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         if self._extra is None:
             raise RowError(f"this step has no extra values: call record({', '.join(self._extra_names)}) before step")
 
-    def _put_render(self, slot: int) -> None:
-        """Put the frame of this moment."""
-        self._put_slowly(("render",), slot, self.env.render())
+    def _put_seen(self, skip: bool, slot: int) -> None:
+        """Put the frame of this moment, unless there is no room for pictures, and the state."""
+        if self._render and not (skip and "render" in self._ring.pictures):
+            self._put_slowly(("render",), skip, slot, self.env.render())
+        if self._get_state is not None:
+            self._put_slowly(("state",), skip, slot, self._get_state())
 
     def _failed(self, row: int, result: object, error: BaseException) -> None:
         """Take note of what ended a step: the environment raised, its row was refused, or an interrupt came."""
@@ -323,7 +342,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             self._finish(end)
             self._writer.close(end)
             if first and self._verbose:
-                said = summarize(self._writer, self._ignored)
+                said = summarize(self._writer, self._ignored, self.cost)
                 print(said.text() if self._verbose > 1 else said.line(), file=sys.stderr)
         finally:
             super().close()

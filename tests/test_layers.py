@@ -17,7 +17,7 @@ import pytest
 FLOORS = (
     # From the ground up. A module imports from the floors below its own, and from its own but for cycles.
     "errors",
-    "columns files infos leaf threads metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec",
+    "columns digests files infos leaf limits repeated threads metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec",
     "metadata.vocabulary spaces spaces.*",
     "storages.base writing.rows",
     "storages.adopting",
@@ -26,11 +26,11 @@ FLOORS = (
     "storages.zarr storages.zarr_*",
     "storages.depth storages.dict",
     "storages",  # the storages by name
-    "discarded episodes index schema shard versions writing.staging",
+    "discarded episodes holdings index repeated schema shard versions writing.staging",
     "episode routing routing.* writing writing.*",
     "catalogue rebuilding recording",
     (
-        "filming following preview replay_buffer replay_buffer.* replaying replaying.* statistics stepping "
+        "filming following preview replay_buffer replay_buffer.* replaying replaying.* statistics step_cost stepping "
         "summary vector vector.* verify wrapper"
     ),
     "testing torch view view.*",

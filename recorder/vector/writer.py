@@ -41,12 +41,12 @@ class VectorWriter(RecordingWriter):
     def _first_values(self, name: str, value: Any) -> Iterable[tuple[Leaf, Any]]:
         return first_of_lanes(self.nodes[name], value, self.schema.leaves)
 
-    def compile(self, names: tuple[str, ...]) -> Put:
-        if names not in self._compiled:
+    def compile(self, names: tuple[str, ...], skip: bool = False) -> Put:
+        if (names, skip) not in self._compiled:
             nodes = self.nodes
             put = compile_put({name: nodes.get(name, NoNode()) for name in names}, self.ring.leaves, self.ring.slots)
-            self._compiled[names] = put
-        return self._compiled[names]
+            self._compiled[names, skip] = put
+        return self._compiled[names, skip]
 
     def _make_pipeline(self, keep_info: Callable[[str], bool]) -> Pipeline:
         pipeline = VectorPipeline(
@@ -86,7 +86,7 @@ class VectorWriter(RecordingWriter):
 
     def infos(self, infos: Any) -> None:
         """Keep a copy of the infos of the row that is about to be complete."""
-        copy = snapshot(without_final(infos) if isinstance(infos, dict) else infos)
+        copy = snapshot(without_final(infos))
         if self.pipeline is not None:
             self.pipeline.info(copy)
         else:

@@ -18,6 +18,7 @@ from recorder.discarded import QUOTA, trim
 from recorder.episodes import EpisodeNote, encode_notes
 from recorder.files import is_not_now, remove, sync, write_file
 from recorder.leaf import Leaf
+from recorder.repeated import WhenBehind, check_when_behind, is_mark
 from recorder.shard import Origin, manifest_of, pack, seal, shard_name
 from recorder.storages.base import Run, Segment, Storage
 from recorder.writing.staging import ORIGIN, ROWS, RUNNING, SHARD, Staging
@@ -49,6 +50,10 @@ class CommitOptions:
     fsync: bool = True
     trash: int = QUOTA
     digests: bool = True
+    when_behind: WhenBehind = "block"
+
+    def __post_init__(self) -> None:
+        check_when_behind(self.when_behind)
 
 
 class Finished(NamedTuple):
@@ -101,6 +106,7 @@ class Committer:
         self._shards = 0
         self._row_bytes = sum(leaf.nbytes for leaf in leaves)
         self._digested = [leaf.path.removeprefix(f"{DIGEST}/") for leaf in leaves if is_digest(leaf)]
+        self._marks = {leaf.path for leaf in leaves if is_mark(leaf)}
         self._has_reward = any(leaf.path == "reward" for leaf in leaves)
         self._interval = options.flush_every or AT_ONCE
         self._due = time.monotonic() + self._interval
@@ -115,7 +121,7 @@ class Committer:
         """Take rows; an episode of which some could not be taken is kept up to the last whole row."""
         sound = [run for run in runs if run.segment not in self._broken] if self._broken else runs
         try:
-            self._writer.append(self._with_digests(rows), sound)
+            self._writer.append(self._with_beside(rows), sound)
         except BaseException:
             self._broken.update(run.segment for run in sound)
             raise
@@ -127,11 +133,13 @@ class Committer:
             note.transitions += stop - start - first
             note.total += total
 
-    def _with_digests(self, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
-        """Add the digests of rows that are about to be coded with loss."""
-        if not self._digested:
+    def _with_beside(self, rows: Mapping[str, Rows]) -> Mapping[str, Rows]:
+        """Add the digests of rows that are about to be coded with loss, and marks where nothing was marked."""
+        if not self._digested and self._marks <= rows.keys():
             return rows
-        return {**rows, **{f"{DIGEST}/{path}": digests(rows[path]) for path in self._digested}}
+        none = np.zeros(max(map(len, rows.values())), bool)
+        unmarked = dict.fromkeys(self._marks, none)
+        return {**unmarked, **rows, **{f"{DIGEST}/{path}": digests(rows[path]) for path in self._digested}}
 
     def end(self, note: EpisodeNote, reason: str = "") -> None:
         """Close an episode: it is committed with the next group, put aside with a reason, or forgotten if empty."""

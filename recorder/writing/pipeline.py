@@ -16,11 +16,15 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from recorder.columns import Rows
+import numpy as np
+from numpy.typing import NDArray
+
+from recorder.columns import Array, Rows
 from recorder.episodes import EpisodeNote
 from recorder.errors import ClosedError, RecorderError, WriteError
 from recorder.infos import flatten, size, sparse_columns, unkept
 from recorder.leaf import Leaf
+from recorder.repeated import WhenBehind, mark_path, stand_in
 from recorder.storages.base import Run
 from recorder.writing.rows import Slots, empty_slots, slot_rows
 
@@ -32,6 +36,9 @@ RING_ROWS = 8192
 
 BATCH_BYTES = 4 << 20
 """The worker is woken for so many bytes, or for half a ring: to wake it costs both threads more than small rows do."""
+
+ATTEND_EVERY, MOST_STRIDE = 1e-3, 64
+"""A step in so many seconds, or in so many steps, is measured; it costs a microsecond more than others."""
 
 PATIENCE = 0.05
 """Seconds that the worker rests after something went wrong."""
@@ -70,13 +77,21 @@ class Sink(Protocol):
 class Ring:
     """Slots for rows of fixed leaves in arrays, and for text and ragged rows in lists."""
 
-    def __init__(self, leaves: Sequence[Leaf], ring_bytes: int = RING_BYTES) -> None:
+    def __init__(
+        self, leaves: Sequence[Leaf], when_behind: WhenBehind = "block", pictures: Sequence[Leaf] = ()
+    ) -> None:
+        """Make slots; with another `when_behind` than `block` those of `pictures` may be fewer than rows."""
         self.leaves = {leaf.path: leaf for leaf in leaves}
+        self.pictures = {} if when_behind == "block" else {leaf.path: leaf for leaf in pictures}
         row_bytes = sum(leaf.nbytes for leaf in leaves) or 1
-        self.rows = 1 << max(3, min(RING_ROWS, ring_bytes // row_bytes).bit_length() - 1)
+        self.frames = _slots_for(row_bytes)
+        self.rows = _slots_for(sum(leaf.nbytes for leaf in leaves if leaf.path not in self.pictures))
         self.mask = self.rows - 1
-        self.batch = 1 << max(0, min(self.rows // 2, BATCH_BYTES // row_bytes).bit_length() - 1)
-        self.slots: dict[str, Slots] = {leaf.path: empty_slots(leaf, self.rows) for leaf in leaves}
+        self.batch = 1 << max(0, min(self.frames // 2, BATCH_BYTES // row_bytes).bit_length() - 1)
+        self.slots: dict[str, Slots] = {leaf.path: empty_slots(leaf, self._slots(leaf)) for leaf in leaves}
+        self.skipped = bytearray(self.rows) if self.pictures else None
+        self._black = when_behind == "drop"
+        self._last: dict[str, Array] = {}
         self.head = 0
         self.tail = 0
         self.limit = self.batch
@@ -85,12 +100,35 @@ class Ring:
         """Give a leaf the dtype that its first row decides, before that row is put."""
         if leaf != self.leaves[leaf.path]:
             self.leaves[leaf.path] = leaf
-            self.slots[leaf.path] = empty_slots(leaf, self.rows)
+            self.slots[leaf.path] = empty_slots(leaf, self._slots(leaf))
+
+    def _slots(self, leaf: Leaf) -> int:
+        return self.frames if leaf.path in self.pictures else self.rows
 
     def take(self, start: int, stop: int) -> dict[str, Rows]:
-        """Return the rows `[start, stop)`, which do not cross the end of the ring; arrays are views of it."""
-        first, last = start % self.rows, (stop - 1) % self.rows + 1
-        return {path: slot_rows(leaf, self.slots[path], first, last) for path, leaf in self.leaves.items()}
+        """Return the rows `[start, stop)`, which do not cross the end of any slots; arrays are views of them."""
+        rows: dict[str, Rows] = {}
+        for path, leaf in self.leaves.items():
+            size = self._slots(leaf)
+            rows[path] = slot_rows(leaf, self.slots[path], start % size, (stop - 1) % size + 1)
+        if self.skipped is not None:
+            self._complete(rows, np.frombuffer(self.skipped, bool)[start % self.rows : (stop - 1) % self.rows + 1])
+        return rows
+
+    def _complete(self, rows: dict[str, Rows], marks: NDArray[np.bool_]) -> None:
+        """Let other pictures stand for those that were not taken, and add the marks of these rows."""
+        for path, leaf in self.pictures.items():
+            taken = rows[path]
+            assert isinstance(taken, np.ndarray)
+            if marks.any():
+                taken = rows[path] = stand_in(taken, marks, None if self._black else self._last.get(path))
+            self._last[path] = taken[-1].copy()
+            rows[mark_path(leaf)] = marks.copy()
+
+
+def _slots_for(row_bytes: int) -> int:
+    """Return for how many rows of this size there is room: a power of two."""
+    return 1 << max(3, min(RING_ROWS, RING_BYTES // (row_bytes or 1)).bit_length() - 1)
 
 
 class Pipeline:
@@ -132,6 +170,8 @@ class Pipeline:
         self._segment: int | None = None
         self._fresh = False
         self._claim = threading.Lock()
+        self._next_wake = ring.batch
+        self._attended = time.perf_counter(), 0
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -149,23 +189,36 @@ class Pipeline:
 
     # The stepping thread's side.
 
-    def boundary(self) -> None:
-        """Wake the worker, wait until there is room for a row, and raise what went wrong in the background.
+    def boundary(self, *, skip: bool = False) -> bool:
+        """Wake the worker if it is time, wait until there is room, and raise what went wrong in the background.
+
+        With `skip` there need be no room for pictures, only for the rest of a row; return whether there is none.
 
         Raises:
             WriteError: work in the background failed.
             ClosedError: the pipeline is closed, or belongs to another process.
         """
         ring = self.ring
-        self._wake.put(None)
-        if not self._has_room():
-            self._wait(lambda: self._has_room() or self._error is not None)
-        ring.limit = min((ring.head // ring.batch + 1) * ring.batch, ring.tail + ring.rows)
+        rows = ring.rows if skip else ring.frames
+        if ring.head >= self._next_wake or not self._has_room(rows):
+            self._next_wake = (ring.head // ring.batch + 1) * ring.batch
+            self._wake.put(None)
+        if not self._has_room(rows):
+            self._wait(lambda: self._has_room(rows) or self._error is not None)
+        ring.limit = min(self._next_wake, ring.tail + ring.frames, ring.head + self._stride())
         self.check()
+        return ring.head - ring.tail >= ring.frames
 
-    def _has_room(self) -> bool:
+    def _has_room(self, rows: int) -> bool:
         waiting = self.ring.head - self.ring.tail, self._info_bytes[0] - self._info_bytes[1]
-        return waiting[0] < self.ring.rows and waiting[1] <= RING_BYTES and not self._late() > 0
+        return waiting[0] < rows and waiting[1] <= RING_BYTES and not self._late() > 0
+
+    def _stride(self) -> int:
+        """Return for how many rows nothing need be attended to: for a millisecond of the loop's time."""
+        now, before = time.perf_counter(), self._attended
+        self._attended = now, self.ring.head
+        rows = self.ring.head - before[1]
+        return max(1, min(MOST_STRIDE, int(ATTEND_EVERY * rows / max(now - before[0], 1e-9))))
 
     def _late(self) -> float:
         """Return by how many seconds a row has waited too long to be saved; less than nothing if none has.
@@ -325,7 +378,7 @@ class Pipeline:
         ring = self.ring
         head = ring.head
         while ring.tail < head or (self._events and self._events[0][0] <= head):
-            stop = min(head, (ring.tail // ring.rows + 1) * ring.rows, ring.tail + ring.batch)
+            stop = min(head, (ring.tail // ring.frames + 1) * ring.frames, ring.tail + ring.batch)
             try:
                 self._take(ring.tail, stop)
             finally:

@@ -8,7 +8,7 @@ what is exact and names what is wrong.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -41,6 +41,22 @@ class Mismatch(Exception):  # noqa: N818 - a signal that never leaves this modul
     """The fast code met a row that it leaves to the plain walk."""
 
 
+class Room(NamedTuple):
+    """Where rows go: the slots of each leaf, as many as there are rows, or a power of two less for pictures.
+
+    What is `skipped` is checked, and not copied.
+    """
+
+    leaves: Mapping[str, Leaf]
+    slots: Mapping[str, Slots]
+    skipped: Collection[str] = ()
+
+    @property
+    def rows(self) -> int:
+        """How many rows there is room for."""
+        return max(map(len, self.slots.values()), default=0)
+
+
 class Code(NamedTuple):
     """Lines of Python under construction, and the objects that they name."""
 
@@ -65,16 +81,22 @@ class Put(NamedTuple):
     slow: Callable[..., None]
 
 
-def compile_put(nodes: Mapping[str, Node], leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]) -> Put:
+def compile_put(
+    nodes: Mapping[str, Node],
+    leaves: Mapping[str, Leaf],
+    slots: Mapping[str, Slots],
+    skipped: Collection[str] = (),
+) -> Put:
     """Return the functions that put one value for each of `nodes`, in their order.
 
-    `leaves` have the dtypes that the slots have.
+    `leaves` have the dtypes that the slots have. What is `skipped` is checked, and not copied.
     """
     arguments = [f"value{k}" for k in range(len(nodes))]
     names: dict[str, Any] = {}
-    lines = put_lines(dict(zip(arguments, nodes.values(), strict=True)), leaves, slots, names)
+    room = Room(leaves, slots, skipped)
+    lines = put_lines(dict(zip(arguments, nodes.values(), strict=True)), room, names)
     fast = define("put", ["i", *arguments], lines, names)
-    walks = [_slow_put(node, leaves, slots) for node in nodes.values()]
+    walks = [_slow_put(node, room) for node in nodes.values()]
 
     def slow(i: int, *values: Any) -> None:
         for walk, value in zip(walks, values, strict=True):
@@ -83,14 +105,12 @@ def compile_put(nodes: Mapping[str, Node], leaves: Mapping[str, Leaf], slots: Ma
     return Put(fast, slow)
 
 
-def put_lines(
-    arguments: Mapping[str, Node], leaves: Mapping[str, Leaf], slots: Mapping[str, Slots], names: dict[str, Any]
-) -> list[str]:
+def put_lines(arguments: Mapping[str, Node], room: Room, names: dict[str, Any]) -> list[str]:
     """Return the lines that put the values named by `arguments` into slot `i`, and add what they use to `names`."""
     names.update({"_ndarray": np.ndarray, "_Mismatch": Mismatch})
     code = Code([], names)
     for argument, node in arguments.items():
-        _emit(node, argument, code, leaves, slots)
+        _emit(node, argument, code, room)
     return code.lines or ["pass"]
 
 
@@ -126,13 +146,15 @@ def slot_rows(leaf: Leaf, slot: Slots, first: int, last: int) -> Rows:
     return ragged([item if item is not None else empty for item in items], leaf)
 
 
-def _slow_put(node: Node, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]) -> Callable[[int, Any], None]:
+def _slow_put(node: Node, room: Room) -> Callable[[int, Any], None]:
     """Return the plain walk: it names the leaf, what was expected and what came."""
-    targets = [(leaves[leaf.path], slots[leaf.path]) for leaf in node.leaves]
+    targets = [(room.leaves[leaf.path], room.slots[leaf.path]) for leaf in node.leaves]
 
     def put(i: int, value: Any) -> None:
         for (leaf, slot), part in zip(targets, node.flatten(value), strict=True):
-            slot[i] = _own(leaf, slot, leaf.fit(part))
+            value = leaf.fit(part)
+            if leaf.path not in room.skipped:
+                slot[i % len(slot)] = _own(leaf, slot, value)
 
     return put
 
@@ -144,27 +166,25 @@ def _own(leaf: Leaf, slot: Slots, value: Any) -> Any:
     return value.tobytes() if leaf.fixed and isinstance(slot, list) else value
 
 
-def _emit(node: Node, source: str, code: Code, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]) -> None:
+def _emit(node: Node, source: str, code: Code, room: Room) -> None:
     """Add the lines that put the value named `source`."""
     match node:
         case NoNode():
             return
         case DictNode() | TupleNode():
-            _emit_parts(node, source, code, leaves, slots)
-        case TextNode() if leaves[node.leaves[0].path].dtype == TEXT:
-            leaf = leaves[node.leaves[0].path]
+            _emit_parts(node, source, code, room)
+        case TextNode() if room.leaves[node.leaves[0].path].dtype == TEXT:
+            leaf = room.leaves[node.leaves[0].path]
             longest = leaf.metadata.get("max_length", 2**31)
             code.lines.append(f"if {source}.__class__ is not str or len({source}) > {longest}: raise _Mismatch")
-            code.lines.append(f"{code.name(slots[leaf.path])}[i] = {source}")
+            code.lines.append(f"{code.name(room.slots[leaf.path])}[i] = {source}")
         case ArrayNode():
-            _emit_array(leaves[node.leaves[0].path], slots[node.leaves[0].path], source, code)
+            _emit_array(room.leaves[node.leaves[0].path], source, code, room)
         case _:
-            code.lines.append(f"{code.name(_slow_put(node, leaves, slots))}(i, {source})")
+            code.lines.append(f"{code.name(_slow_put(node, room))}(i, {source})")
 
 
-def _emit_parts(
-    node: DictNode | TupleNode, source: str, code: Code, leaves: Mapping[str, Leaf], slots: Mapping[str, Slots]
-) -> None:
+def _emit_parts(node: DictNode | TupleNode, source: str, code: Code, room: Room) -> None:
     """Add the lines for the items of a Dict or Tuple."""
     classes = "(dict,)" if isinstance(node, DictNode) else "(tuple, list)"
     size = len(node.nodes) + (len(node.dropped) if isinstance(node, DictNode) else 0)
@@ -173,11 +193,12 @@ def _emit_parts(
     for key, inner in items:
         part = f"part{len(code.lines)}"
         code.lines.append(f"{part} = {source}[{key!r}]")
-        _emit(inner, part, code, leaves, slots)
+        _emit(inner, part, code, room)
 
 
-def _emit_array(leaf: Leaf, slot: Slots, source: str, code: Code) -> None:
+def _emit_array(leaf: Leaf, source: str, code: Code, room: Room) -> None:
     """Add the lines that check and copy one array or scalar."""
+    slot = room.slots[leaf.path]
     if leaf.shape == () and leaf.dtype in _SCALARS:
         # A typed memoryview takes a number in half the time that an array needs.
         classes = code.name(frozenset(_SCALARS[leaf.dtype]))
@@ -189,7 +210,9 @@ def _emit_array(leaf: Leaf, slot: Slots, source: str, code: Code) -> None:
         f"if {source}.__class__ is not _ndarray or {source}.dtype is not {dtype} or {source}.shape != {shape}: "
         f"raise _Mismatch"
     )
-    code.lines.append(f"{code.name(slot)}[i] = {source}{'.tobytes()' if isinstance(slot, list) else ''}")
+    if leaf.path not in room.skipped:
+        place = "i" if len(slot) == room.rows else f"i & {len(slot) - 1}"
+        code.lines.append(f"{code.name(slot)}[{place}] = {source}{'.tobytes()' if isinstance(slot, list) else ''}")
 
 
 def refused(error: RowError, step: int) -> RowError:

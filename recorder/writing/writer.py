@@ -23,19 +23,23 @@ from recorder.episodes import ID, EpisodeNote, Start
 from recorder.errors import ClosedError, EpisodeError, ExistsError, RowError
 from recorder.infos import snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
+from recorder.repeated import mark_leaf
 from recorder.routing.layouts import extend, layout, settle
 from recorder.routing.rules import check_infos
 from recorder.schema import (
     FLAGS,
     ROW,
+    SEEN,
     Schema,
     StepSpace,
+    check_marks,
     compare,
     create,
     declare,
+    digest_leaves,
     read_schema,
-    with_digests,
-    without_digests,
+    with_beside,
+    without_beside,
 )
 from recorder.shard import Origin
 from recorder.spaces.structure import Node, NoNode
@@ -85,6 +89,10 @@ def _leave_to_parent() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_parent)
+
+
+PICTURE_BYTES = 4096
+"""Smaller arrays are never skipped when the loop is too fast."""
 
 
 class RecordingWriter:
@@ -146,7 +154,7 @@ class RecordingWriter:
         self.schema = declare(self._space, self.excluded)
         check_excluded(exclude, list(declare(self._space).leaves))
         self._settled = {"reward", "terminated", "truncated", "time"}
-        self._undecided = {"observation", "render"}
+        self._undecided = {"observation", *SEEN}
         self._closed = False
         self._renew()
         self._meet(existing)
@@ -159,17 +167,24 @@ class RecordingWriter:
         self.recovered: list[Recovery] = []
         self._committer: Committer | None = None
         self._note: EpisodeNote | None = None
+        self.skipped = 0
         self._episodes = 0
         self._first = 0
         self._opened = False
         self._began = 0.0
         self._first_info: Mapping[str, Any] | None = None
-        self._compiled: dict[tuple[str, ...], Put] = {}
+        self._compiled: dict[tuple[tuple[str, ...], bool], Put] = {}
         self._pid = os.getpid()
 
     def _new_ring(self) -> Ring:
         """Return a ring for the leaves as they are known by now."""
-        return Ring(self.leaves)
+        pictures = [leaf for leaf in self.leaves if self._may_wait(leaf)]
+        return Ring(self.leaves, self.options.when_behind, pictures)
+
+    def _may_wait(self, leaf: Leaf) -> bool:
+        """Return whether rows of a leaf may be repeated: pictures, of an observation or rendered, that are streamed."""
+        storage = self.storage.of(leaf)
+        return leaf.per == "moment" and leaf.fixed and leaf.nbytes >= PICTURE_BYTES and not storage.table
 
     def _meet(self, existing: Existing) -> None:
         """Look at what is in the folder, and take over the schema of a recording that matches."""
@@ -180,8 +195,9 @@ class RecordingWriter:
         theirs = existing_schema(self.path, beside_others=existing == "replace")
         if theirs is not None and existing == "refuse":
             raise ExistsError(f"{self.path} holds a recording already; pass existing='append' or record elsewhere")
-        if theirs is not None and isinstance(self._space, StepSpace) and self._space.render is True:
-            self._declare(replace(self._space, render=theirs.spaces.get("render", True)))
+        if theirs is not None and isinstance(self._space, StepSpace):
+            for name in self._space.unseen:
+                self._declare(self._space.seen(name, theirs.spaces.get(name, True)))
         self.schema = replace(self.schema, storage=self._layout())
         if theirs is not None:
             self._follow(theirs)
@@ -191,13 +207,15 @@ class RecordingWriter:
             check_infos(self.storage.default)
         check_writable(self.path)
         self.ring = self._new_ring()
+        if theirs is not None:
+            check_marks(self.path, theirs, list(self.ring.pictures.values()))
 
     def _follow(self, theirs: Schema, *, dtypes: bool = False) -> None:
         """Take over dtypes and storage of a recording that matches; with `dtypes`, those have to match as well.
 
         A first row may have moved leaves there to other storages than the layout named; so it may have done here.
         """
-        theirs = without_digests(theirs)
+        theirs = without_beside(theirs)
         compare(self.path, theirs, self.schema, storage=False, dtypes=dtypes)
         if self._storage is not None:
             leaves = list(theirs.leaves.values())
@@ -217,10 +235,10 @@ class RecordingWriter:
             return layout(leaves, fps=self.origin.fps)
         if not isinstance(self._storage, DictStorage):
             return self._for_all(self._storage)
-        ours = [leaf for leaf in leaves if leaf.path.split("/")[0] in ("render", "extra")]
+        ours = [leaf for leaf in leaves if leaf.path.split("/")[0] in ("extra", *SEEN)]
         given = self._storage
-        if isinstance(self._space, StepSpace) and self._space.render is True:  # no frame was seen yet
-            named = {path: storage for path, storage in given.storages.items() if path != "render"}
+        if unseen := self._unseen():
+            named = {path: storage for path, storage in given.storages.items() if path.split("/")[0] not in unseen}
             given = replace(given, storages=named)
         return extend(given, ours, self.origin.fps)
 
@@ -330,16 +348,18 @@ class RecordingWriter:
 
     def put(self, values: Mapping[str, Any], info: Mapping[str, Any] | None) -> None:
         """Put one whole row, by name of its structures, and make it count."""
-        if self.ring.head >= self.ring.limit:
-            self.boundary()
-        put, slot = self.compile(tuple(values)), self.ring.head & self.ring.mask
+        ring = self.ring
+        skip = ring.head >= ring.limit and self.boundary(skip=ring.head > self._first)
+        put, slot = self.compile(tuple(values), skip), ring.head & ring.mask
+        if ring.skipped is not None:
+            ring.skipped[slot] = skip
         try:
             put.fast(slot, *values.values())
         except Exception:  # noqa: BLE001 - the plain walk says what is wrong
             put.slow(slot, *values.values())
         if info:
             self.info(info)
-        self.ring.head += 1
+        ring.head += 1
 
     def _step_values(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parts of a row of an episode in a fixed order; row 0 has no transition."""
@@ -439,17 +459,29 @@ class RecordingWriter:
 
     def declare_render(self, frame: Any) -> None:
         """Let the first rendered frame decide the space of all."""
-        if isinstance(self._space, StepSpace) and self._space.render is True:
+        if "render" in self._unseen():
             picture = np.asarray(frame)
             space = (
                 Box(0, 255, picture.shape, np.uint8)
                 if picture.dtype == np.uint8
                 else Box(-np.inf, np.inf, picture.shape)
             )
-            self._declare(replace(self._space, render=space))
-            self.schema = replace(self.schema, storage=self._layout())
-            self.schema.storage.check(list(self.schema.leaves.values()))
-            self.ring = self._new_ring()
+            self._declare_seen("render", space)
+
+    def declare_state(self, space: Space[Any]) -> None:
+        """Let the space of the first state of the simulator be that of all."""
+        if "state" in self._unseen():
+            self._declare_seen("state", space)
+
+    def _unseen(self) -> list[str]:
+        return self._space.unseen if isinstance(self._space, StepSpace) else []
+
+    def _declare_seen(self, name: str, space: Space[Any]) -> None:
+        assert isinstance(self._space, StepSpace)
+        self._declare(self._space.seen(name, space))
+        self.schema = replace(self.schema, storage=self._layout())
+        self.schema.storage.check(self.leaves)
+        self.ring = self._new_ring()
 
     def _open(self) -> None:
         """Start the worker, which makes the recording, and hand it the episode that is open."""
@@ -474,10 +506,12 @@ class RecordingWriter:
 
     def _make_committer(self) -> Committer:
         """Make the recording on disk and what commits to it; called by the worker."""
-        kept = with_digests(self.schema) if self.options.digests else self.schema
+        beside = digest_leaves(self.schema) if self.options.digests else []
+        kept = with_beside(self.schema, [*beside, *map(mark_leaf, self.ring.pictures.values())])
         if not create(self.path, kept):
             kept = read_schema(self.path)
             self._follow(kept, dtypes=True)
+            check_marks(self.path, kept, list(self.ring.pictures.values()))
         self.recovered = recover(self.path)
         staging = Staging.make(self.path, self.writer)
         judge = None if self._keep_if is None else self._judge
@@ -491,12 +525,13 @@ class RecordingWriter:
         assert self._keep_if is not None
         return None if self._keep_if(Episode(self.schema, note, columns)) else "keep_if"
 
-    def compile(self, names: tuple[str, ...]) -> Put:
-        """Return what puts one value of each named structure into a slot of the ring."""
-        if names not in self._compiled:
+    def compile(self, names: tuple[str, ...], skip: bool = False) -> Put:
+        """Return what puts one value of each named structure into a slot of the ring; with `skip`, no pictures."""
+        if (names, skip) not in self._compiled:
             nodes = {name: self.schema.nodes.get(name, NoNode()) for name in names}
-            self._compiled[names] = compile_put(nodes, self.ring.leaves, self.ring.slots)
-        return self._compiled[names]
+            skipped = self.ring.pictures if skip else ()
+            self._compiled[names, skip] = compile_put(nodes, self.ring.leaves, self.ring.slots, skipped)
+        return self._compiled[names, skip]
 
     def info(self, info: Mapping[str, Any]) -> None:
         """Keep a copy of the info of the row that is about to be complete."""
@@ -506,10 +541,16 @@ class RecordingWriter:
         else:
             self._first_info = copy
 
-    def boundary(self) -> None:
-        """Wait for room in the ring, and raise what went wrong in the background."""
-        if self.pipeline is not None:
-            self.pipeline.boundary()
+    def boundary(self, *, skip: bool = False) -> bool:
+        """Wait for room in the ring, and raise what went wrong in the background.
+
+        With `skip` there need be none for pictures, if they may be repeated; return whether there is none.
+        """
+        if self.pipeline is None:
+            return False
+        behind = self.pipeline.boundary(skip=skip and self.ring.skipped is not None)
+        self.skipped += behind
+        return behind
 
     def check(self) -> None:
         """Raise what went wrong in the background, or if the writer is closed; begin anew in a forked child."""
