@@ -167,6 +167,11 @@ class Episode:
         return self._nested("render")
 
     @property
+    def states(self) -> Any:
+        """The states of the simulator (T+1, …), if they were recorded."""
+        return self._nested("state")
+
+    @property
     def extras(self) -> Any:
         """What `record` added to each step (T, …)."""
         return self._nested("extra")
