@@ -5,17 +5,17 @@ It is a few columns, about 100 bytes a shard; shards are opened when something o
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.errors import DamagedError, RecorderError
+from recorder.errors import DamagedError, GoneError, RecorderError
+from recorder.holdings import shard_names
 from recorder.index import (
     INDEX,
     UNKNOWN,
@@ -28,7 +28,7 @@ from recorder.index import (
     write_index,
 )
 from recorder.schema import read_schema
-from recorder.shard import NAME, Shard
+from recorder.shard import Shard
 
 FROM_SHARDS = 256
 """From so many new shards on the index is read; fewer are opened one by one, so that damage is found at once."""
@@ -54,6 +54,7 @@ class Folder:
         self.path = path
         self.schema = read_schema(path)
         self.names: NDArray[np.bytes_] = names_array([])
+        self.lost: set[str] = set()
         self.damaged: dict[Path, str] = {}
 
     def look(self, *, skip_damaged: bool) -> tuple[Entries, list[Shard]]:
@@ -64,16 +65,26 @@ class Folder:
         Raises:
             DamagedError: a shard is damaged, and `skip_damaged` is not given.
         """
-        there = names_array(shard_names(self.path))
+        while True:
+            there = names_array(shard_names(self.path))
+            try:
+                found, opened = self._new(there, skip_damaged)
+                break
+            except GoneError:
+                continue  # it was replaced since: another shard stands for it by now
+        names = np.sort(np.concatenate([self.names, found.names]))
+        left = np.isin(names, there) if len(names) + len(self.damaged) > len(there) else np.ones(len(names), bool)
+        self.names, self.lost = names[left], set(names[~left].astype(str).tolist())
+        return found, opened
+
+    def _new(self, there: NDArray[np.bytes_], skip_damaged: bool) -> tuple[Entries, list[Shard]]:
         new = there[~np.isin(there, self.names)] if len(self.names) else there
         known = self._indexed(new) if len(new) >= FROM_SHARDS and not skip_damaged else joined([])
         unknown = new[~np.isin(new, known.names)] if len(known.names) else new
         opened: list[Shard] = []
         shards = self._open(unknown.astype(str).tolist(), skip_damaged, opened)
         found = joined([known, entries_of_shards(shards, ids=False)])
-        found = found.at(np.argsort(found.names))
-        self.names = np.sort(np.concatenate([self.names, found.names]))
-        return found, opened
+        return found.at(np.argsort(found.names)), opened
 
     def _indexed(self, new: NDArray[np.bytes_]) -> Entries:
         """Return what the index says of new shards, each once."""
@@ -91,15 +102,11 @@ class Folder:
                     keep.append(shard)
                 yield shard
             except RecorderError as error:
+                if not path.exists():
+                    raise GoneError(f"{path} was replaced or deleted") from error
                 if not skip_damaged:
                     raise type(error)(f"{error}; Recording(path, damaged='skip') reads all other shards") from error
                 self.damaged[path] = str(error)
-
-
-def shard_names(recording: Path) -> list[str]:
-    """Return the names of all shards of a folder that are there now, in their order."""
-    folder = recording / "shards"
-    return sorted(filter(NAME.fullmatch, os.listdir(folder))) if folder.is_dir() else []  # noqa: PTH208
 
 
 def save_index(recording: Path) -> tuple[int, int]:
@@ -124,8 +131,8 @@ class Catalogue:
         self._skip_damaged = skip_damaged
         self._entries = joined([])
         self._owners: NDArray[np.int32] = np.empty(0, np.int32)
-        self._replaced: set[str] = set()
-        self._dropped: set[str] = set()
+        self._heirs: dict[str, str] = {}
+        self._said: set[str] = set()
         self._gone: dict[int, Numbers] = {}
         self._ends: Numbers = np.empty(0, np.int64)
         self._shards: OrderedDict[int, Shard] = OrderedDict()
@@ -142,19 +149,35 @@ class Catalogue:
         return range(len(self._ends))
 
     def refresh(self) -> int:
-        """Add the episodes that were committed since, and return how many they are."""
-        before = len(self)
+        """Add the episodes that were committed since, and return how many they are.
+
+        Where shards were replaced since, the first of those that stand for them takes the place of the first.
+        """
         looked = [folder.look(skip_damaged=self._skip_damaged) for folder in self.folders]
+        seen = len(self._owners)
+        dead = set[str]().union(*(folder.lost for folder in self.folders))
+        said = set[str]()
         for entries, _ in looked:
-            self._replaced.update(entries.replaced)
-            self._dropped.update(entries.dropped)
+            self._heirs.update((name, heir) for heir, (replaces, _) in entries.edits.items() for name in replaces)
+            dead.update(entries.replaced)
+            said.update(entries.dropped)
         for k, (entries, opened) in enumerate(looked):
             self._add(k, entries, opened)
-        return len(self) - before
+        order = list(range(len(self._owners)))
+        first = seen
+        if dead:
+            order, first = self._succession(dead, seen)
+            self._arrange(order)
+        self._count([row for row, before in enumerate(order) if before < seen], said - self._said)
+        self._said |= said
+        self._count([row for row, before in enumerate(order) if before >= seen], self._said)
+        self._sum()
+        return len(self) - self._first(first)
 
     def _add(self, folder: int, entries: Entries, opened: Sequence[Shard]) -> None:
-        if self._replaced:
-            entries = entries.at(~np.isin(entries.names, names_array(list(self._replaced))))
+        """Add rows for new shards, but for those that are replaced already."""
+        if self._heirs:
+            entries = entries.at(~np.isin(entries.names, names_array(list(self._heirs))))
         if not len(entries.names):
             return
         first = len(self._owners)
@@ -164,30 +187,69 @@ class Catalogue:
         for shard in opened:
             if shard.name in rows:
                 self._shards[rows[shard.name]] = shard
-        counts = entries.episodes.copy()
-        for row in self._touched(entries):
-            self._gone[first + row] = self._dropped_in(first + row)
-            counts[row] -= len(self._gone[first + row])
-        self._ends = np.append(self._ends, np.cumsum(counts) + len(self))
 
-    def _touched(self, entries: Entries) -> list[int]:
-        """Return which new shards may hold an episode that was dropped."""
-        if not self._dropped:
-            return []
+    def _succession(self, dead: Set[str], seen: int) -> tuple[list[int], int]:
+        """Return the rows in their new order, without those of `dead` shards, and where those begin that are new."""
+        names = self._entries.names.astype(str).tolist()
+        rows = {name: row for row, name in enumerate(names) if name not in dead}
+        order: dict[int, None] = {}
+        for name in names[:seen]:
+            heir = name
+            while heir in dead and heir in self._heirs:
+                heir = self._heirs[heir]
+            if heir in rows:
+                order[rows[heir]] = None
+        first = len(order)
+        order.update((row, None) for name, row in rows.items())
+        return list(order), first
+
+    def _arrange(self, order: Sequence[int]) -> None:
+        """Put rows into another order; those that are not in it go."""
+        places = {before: row for row, before in enumerate(order)}
+        picked = np.array(order, np.intp)
+        self._entries, self._owners = self._entries.at(picked), self._owners[picked]
+        self._gone = {places[row]: gone for row, gone in self._gone.items() if row in places}
+        self._shards = OrderedDict((places[row], shard) for row, shard in self._shards.items() if row in places)
+
+    def _count(self, rows: Sequence[int], said: Set[str]) -> None:
+        """Find which episodes of some shards do not count, where these may be among what was `said` to be dropped."""
+        if not said or not rows:
+            return
+        for row in self._touched(rows, said):
+            self._gone[row] = self._dropped_in(row)
+
+    def _sum(self) -> None:
+        counts = self._entries.episodes.copy()
+        for row, gone in self._gone.items():
+            counts[row] -= len(gone)
+        self._ends = np.cumsum(counts)
+
+    def _touched(self, rows: Sequence[int], said: Set[str]) -> list[int]:
+        """Return which shards may hold an episode that was dropped."""
+        entries = self._entries.at(np.array(rows, np.intp))
         mask = entries.lowest == UNKNOWN
         writers = entries.writers()
         numbers: dict[str, list[int]] = {}
-        for writer, number in map(id_parts, self._dropped):
-            numbers.setdefault(writer, []).append(number)
+        inside: list[str] = []
+        for shard, slash, episode in (one.rpartition("/") for one in said):
+            if slash:
+                inside.append(shard)
+            else:
+                writer, number = id_parts(episode)
+                numbers.setdefault(writer, []).append(number)
         for writer, wanted in numbers.items():
             sought = np.sort(np.array(wanted, np.int64))
             within = np.searchsorted(sought, entries.lowest) < np.searchsorted(sought, entries.highest, "right")
             mask |= within & (writers == writer.encode())
-        return np.flatnonzero(mask).tolist()
+        if inside:
+            mask |= np.isin(entries.names, names_array(inside))
+        return [rows[i] for i in np.flatnonzero(mask & (entries.episodes > 0)).tolist()]
 
     def _dropped_in(self, row: int) -> Numbers:
-        ids = self.shard(row).episodes.required("id").astype(str)
-        return np.flatnonzero(np.isin(ids, list(self._dropped)))
+        shard = self.shard(row)
+        ids = shard.episodes.required("id").astype(str).tolist()
+        gone = [episode in self._said or f"{shard.name}/{episode}" in self._said for episode in ids]
+        return np.flatnonzero(gone)
 
     def place(self, index: int) -> Place:
         """Return where the episode at a position is.

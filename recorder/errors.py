@@ -45,6 +45,14 @@ class DamagedError(RecorderError, OSError):
     """A file of a recording is missing, cut, or holds other bytes than were written."""
 
 
+class GoneError(DamagedError):
+    """An episode was rewritten or deleted by another process since it was opened; `refresh()` finds what there is."""
+
+
+class BusyError(RecorderError, BlockingIOError):
+    """Another process is doing what only one can do at a time: editing a recording, or writing while it is cleared."""
+
+
 class EpisodeError(RecorderError, RuntimeError):
     """A call came at a time in the episode when it has no meaning."""
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 
 import google_crc32c
 
-from recorder.errors import DamagedError, FormatError
+from recorder.errors import DamagedError, FormatError, GoneError
 
 PIECE = 4 << 20
 """Bytes that are summed at once: a checksum holds the interpreter, 29 ms for 64 MB."""
@@ -185,12 +185,23 @@ def unsealed(path: Path, data: bytes) -> bytes:
     return b"{" + rest[1:]
 
 
+def missing(path: Path, what: str = "is missing") -> DamagedError:
+    """Return the error of a file that is not there: it was lost, or another process has replaced its whole shard."""
+    shard = next((folder for folder in path.parents if folder.parent.name == "shards"), None)
+    if shard is None or shard.exists():
+        return DamagedError(f"{path} {what}")
+    return GoneError(
+        f"{shard} is not there any more: its episodes were rewritten, joined to others or deleted by another process; "
+        f"refresh() of the recording finds those that there are"
+    )
+
+
 def check_size(path: Path, size: int) -> None:
     """Raise `DamagedError` unless the file is there and has `size` bytes, `FormatError` unless it is a plain file."""
     try:
         found = plain_size(path)
     except (FileNotFoundError, NotADirectoryError):
-        raise DamagedError(f"{path} is missing; it had {size} bytes when it was written") from None
+        raise missing(path, f"is missing; it had {size} bytes when it was written") from None
     if found != size:
         raise DamagedError(f"{path} has {found} bytes, {size} were written")
 

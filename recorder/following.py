@@ -47,8 +47,9 @@ def follow(
     while True:
         if recording is None:
             recording = _opened(Path(path))
-        else:
-            recording.refresh()
+        else:  # what was deleted since lets those that stay move up
+            fresh = recording.refresh()
+            position = min(position, len(recording) - fresh)
         while recording is not None and position < len(recording):
             yield Arrival(recording, position, recording.note(position))
             position += 1

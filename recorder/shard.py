@@ -16,13 +16,14 @@ from typing import Any
 import msgspec
 
 from recorder.episodes import EpisodeNote, EpisodeTable, encode_episodes
-from recorder.errors import DamagedError, FormatError, WriteError
+from recorder.errors import FormatError, WriteError
 from recorder.files import (
     check_size,
     check_sum,
     checksum,
     files_below,
     inside,
+    missing,
     read_small,
     sealed,
     sync_tree,
@@ -59,6 +60,7 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True):
     versions: dict[str, str] = {}
     host: str = ""
     leaves: list[dict[str, Any]] = []
+    absent: list[str] = []
     replaces: list[str] = []
     dropped: list[str] = []
     reason: str = ""
@@ -92,11 +94,21 @@ def pack(
     segments = [Segment(note.number, note.moments, note.transitions) for note in notes]
     directory.mkdir(parents=True)
     found = writer.pack(directory, segments)
-    counts = Counts.of(segments)
-    reader = storage.reader(directory, [*leaves, *found], counts)
+    check_rows(directory, storage, [*leaves, *found], Counts.of(segments))
+    (directory / EPISODES).write_bytes(encode_episodes(notes))
+    return found
+
+
+def check_rows(directory: Path, storage: Storage, leaves: Sequence[Leaf], counts: Counts) -> None:
+    """Count the rows of a packed folder.
+
+    Raises:
+        WriteError: they are not those that were recorded.
+    """
+    reader = storage.reader(directory, leaves, counts)
     try:
         rows = reader.count()
-        for leaf in (*leaves, *found):
+        for leaf in leaves:
             if rows[leaf.path] != counts.total(leaf.per):
                 raise WriteError(
                     f"{directory}: {leaf.path!r} has {rows[leaf.path]} rows in its files, {counts.total(leaf.per)} "
@@ -104,15 +116,18 @@ def pack(
                 )
     finally:
         reader.close()
-    (directory / EPISODES).write_bytes(encode_episodes(notes))
-    return found
 
 
-def seal(directory: Path, manifest: Manifest, durable: bool) -> None:
-    """Sum the files of a packed folder and write its manifest: then it lacks only its name in `shards/`."""
-    manifest.files = {
-        path.relative_to(directory).as_posix(): (path.stat().st_size, checksum(path)) for path in files_below(directory)
-    }
+def seal(
+    directory: Path, manifest: Manifest, durable: bool, known: Mapping[str, tuple[int, str]] | None = None
+) -> None:
+    """Sum the files of a packed folder and write its manifest: then it lacks only its name in `shards/`.
+
+    The sums of files that are `known`, second names of those of another shard, are taken over.
+    """
+    names = {path.relative_to(directory).as_posix(): path for path in files_below(directory)}
+    sums = known or {}
+    manifest.files = {name: sums.get(name) or (path.stat().st_size, checksum(path)) for name, path in names.items()}
     (directory / MANIFEST).write_bytes(encode_manifest(manifest))
     if durable:
         sync_tree(directory)
@@ -177,6 +192,20 @@ class Shard:
         """The leaves that only this shard has."""
         return [leaf_from_json(leaf) for leaf in self.manifest.leaves]
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of its files, as they were written."""
+        return sum(size for size, _ in self.manifest.files.values())
+
+    def own(self, leaves: Sequence[Leaf]) -> list[Leaf]:
+        """Return the leaves that the episodes of this shard have, of those that all have and of its own."""
+        absent, own = set(self.manifest.absent), self.leaves
+        kept = [leaf for leaf in leaves if leaf.path not in absent]
+        paths = [leaf.path for leaf in (*kept, *own)]
+        if len(set(paths)) != len(paths):
+            raise FormatError(f"{self.path / MANIFEST} has leaves of its own that all shards have")
+        return [*kept, *own]
+
     def file(self, name: str) -> Path:
         """Return the path of a file of this shard, after it has been found as it was written.
 
@@ -201,7 +230,7 @@ class Shard:
                 check_sum(path, size, crc)
             else:
                 check_size(path, size)
-        return storage.reader(self.path, [*leaves, *self.leaves], self.episodes.counts())
+        return storage.reader(self.path, self.own(leaves), self.episodes.counts())
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -215,7 +244,7 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = decode_manifest(path, read_small(path, MANIFEST_BYTES))
     except (FileNotFoundError, NotADirectoryError):
-        raise DamagedError(f"{path} is missing") from None
+        raise missing(path) from None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"{path} is not what the format says: {error}") from error
     if manifest.format > FORMAT:

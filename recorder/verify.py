@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from recorder.errors import DamagedError, FormatError, RecorderError
 from recorder.files import check_sum, files_below, inside
+from recorder.holdings import Statements, shard_names
 from recorder.leaf import JSON, Leaf
 from recorder.schema import Schema, read_schema
-from recorder.shard import MANIFEST, NAME, Shard
+from recorder.shard import MANIFEST, NAME, Manifest, Shard, read_manifest
 from recorder.storages.base import Counts, Reader
 from recorder.writing.staging import staged
 
@@ -82,13 +83,14 @@ def verify(path: Path | str, *, decode: bool = False) -> Verification:
     folder = Path(path)
     schema = read_schema(folder)
     faults: list[Fault] = []
+    statements = Statements(_manifests(folder))
     seen: dict[str, str] = {}
     episodes = steps = files = shards = 0
     for item in sorted((folder / "shards").iterdir()) if (folder / "shards").is_dir() else []:
         if not NAME.fullmatch(item.name):
             faults.append(Fault("", f"shards/{item.name}", (), "is no shard of a recording"))
             continue
-        check = ShardCheck(item, schema, seen)
+        check = ShardCheck(item, schema, statements, seen)
         faults += check.faults(decode)
         shards, episodes, steps, files = shards + 1, episodes + check.episodes, steps + check.steps, files + check.files
     left = tuple(item.name.lstrip(".") for item in staged(folder))
@@ -96,13 +98,24 @@ def verify(path: Path | str, *, decode: bool = False) -> Verification:
     return Verification(str(folder), shards, episodes, steps, files, level, tuple(faults), left)
 
 
-class ShardCheck:
-    """The check of one shard, from its manifest to its rows; what cannot be reached is not checked further."""
+def _manifests(recording: Path) -> Iterator[Manifest]:
+    """Yield what the shards say of themselves and of others, but for those of which that cannot be read."""
+    for name in shard_names(recording):
+        with suppress(RecorderError, OSError):
+            yield read_manifest(recording / "shards" / name)
 
-    def __init__(self, path: Path, schema: Schema, seen: dict[str, str]) -> None:
+
+class ShardCheck:
+    """The check of one shard, from its manifest to its rows; what cannot be reached is not checked further.
+
+    All of it is checked; only episodes that count are counted, and may be there but once.
+    """
+
+    def __init__(self, path: Path, schema: Schema, statements: Statements, seen: dict[str, str]) -> None:
         self.episodes = self.steps = self.files = 0
         self._path = path
         self._schema = schema
+        self._statements = statements
         self._seen = seen
         self._ids: tuple[str, ...] = ()
 
@@ -115,7 +128,8 @@ class ShardCheck:
         except (RecorderError, OSError, ValueError) as error:
             yield self._fault(MANIFEST, error)
             return
-        self.episodes, self.steps = len(self._ids), counts.total("transition")
+        kept = self._statements.kept(self._path.name, self._ids)
+        self.episodes, self.steps = len(kept), int(counts.transitions[kept].sum())
         yield from self._episode_faults(shard, counts)
         damaged = False
         for fault in self._file_faults(shard):
@@ -130,7 +144,7 @@ class ShardCheck:
 
     def _episode_faults(self, shard: Shard, counts: Counts) -> Iterator[Fault]:
         """Yield episodes that are there twice, and sums that do not agree."""
-        for episode in self._ids:
+        for episode in (self._ids[i] for i in self._statements.kept(self._path.name, self._ids)):
             if episode in self._seen:
                 yield self._fault("episodes.h5", f"is also in {self._seen[episode]}", (episode,))
             self._seen[episode] = self._path.name
@@ -162,7 +176,9 @@ class ShardCheck:
 
     def _row_faults(self, shard: Shard, decode: bool) -> Iterator[Fault]:
         """Yield leaves whose files hold another number of rows than the table of episodes says, or do not decode."""
-        leaves = [*self._schema.leaves.values(), *shard.leaves]
+        if not self._ids:
+            return  # it only says what no longer counts, and has no rows
+        leaves = shard.own(list(self._schema.leaves.values()))
         counts = shard.episodes.counts()
         try:
             with closing(shard.reader(self._schema.storage, list(self._schema.leaves.values()))) as reader:

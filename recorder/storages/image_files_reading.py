@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recorder.columns import Array, Column, JoinedColumn
 from recorder.errors import DamagedError, FormatError
+from recorder.files import missing
 from recorder.leaf import Leaf
 from recorder.storages.base import Counts, Reader
 from recorder.storages.image_files_coding import PictureCoding, ended
@@ -41,7 +42,7 @@ def read_picture(path: Path, coding: PictureCoding) -> Array:
     try:
         return coding.decode(path.read_bytes())
     except FileNotFoundError:
-        raise DamagedError(f"{path} is missing") from None
+        raise missing(path) from None
     except (DamagedError, FormatError) as error:
         raise type(error)(f"{path}: {error}") from error
 

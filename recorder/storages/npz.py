@@ -15,6 +15,7 @@ from numpy.lib import format as npy
 
 from recorder.columns import Array, split
 from recorder.errors import DamagedError, LayoutError
+from recorder.files import missing
 from recorder.leaf import Leaf, text_array
 from recorder.storages.base import register_storage
 from recorder.storages.table_reading import Columns, TableFile
@@ -109,6 +110,8 @@ class NpzFile:
         """Open the file."""
         try:
             return zipfile.ZipFile(self.path if self._data is None else io.BytesIO(self._data))
+        except FileNotFoundError:
+            raise missing(self.path) from None
         except BROKEN as error:
             raise DamagedError(f"{self.path} cannot be opened as .npz: {error}") from error
 

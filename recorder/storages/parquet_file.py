@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from recorder.columns import Array, Ragged
 from recorder.errors import DamagedError, FormatError, MissingExtraError
+from recorder.files import missing
 from recorder.leaf import TEXT
 from recorder.storages.parquet_columns import FieldNote, fits, note_of, rows_of
 from recorder.storages.table_reading import LENGTHS, PRESENT, STEP
@@ -47,6 +48,8 @@ class ParquetFile:
         """Open the file with pyarrow."""
         try:
             return pq.ParquetFile(self.path, pre_buffer=False, memory_map=False)
+        except FileNotFoundError:
+            raise missing(self.path) from None
         except BROKEN as error:
             raise DamagedError(f"{self.path} cannot be opened as Parquet: {error}") from error
 

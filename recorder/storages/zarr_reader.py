@@ -9,6 +9,7 @@ from typing import Any
 
 from recorder.columns import Coded, Column, SpanColumn
 from recorder.errors import DamagedError, FormatError
+from recorder.files import missing
 from recorder.leaf import Leaf
 from recorder.storages.base import Counts, Reader
 from recorder.storages.table_reading import LazyColumns
@@ -37,7 +38,7 @@ class ArrayFolder:
                 raise FormatError(f"{path} has {path.stat().st_size} bytes; more than {JSON_BYTES} are refused")
             data = path.read_bytes()
         except FileNotFoundError:
-            raise DamagedError(f"{path} is missing") from None
+            raise missing(path) from None
         try:
             return parse_array_json(self._leaf, data)
         except FormatError as error:

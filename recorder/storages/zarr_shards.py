@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from recorder.columns import Array
 from recorder.errors import DamagedError, FormatError
+from recorder.files import missing
 from recorder.storages.zarr_array import CRC_BYTES, Grid, crc_bytes
 
 MISSING = 2**64 - 1
@@ -65,7 +66,7 @@ class ShardFile:
         try:
             return self.path.stat().st_size
         except FileNotFoundError:
-            raise DamagedError(f"{self.path} is missing") from None
+            raise missing(self.path) from None
 
     def _read(self, start: int, size: int) -> NDArray[np.uint8]:
         data = np.empty(size, np.uint8)
@@ -74,7 +75,7 @@ class ShardFile:
                 file.seek(start)
                 count = file.readinto(data.data)
         except FileNotFoundError:
-            raise DamagedError(f"{self.path} is missing") from None
+            raise missing(self.path) from None
         if count != size:
             raise DamagedError(f"{self.path} ends at {start + (count or 0)} bytes, expected {start + size}")
         return data
