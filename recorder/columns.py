@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.errors import DamagedError, FormatError
 from recorder.leaf import Leaf, text_array
+from recorder.limits import limits
 
 Array = NDArray[Any]
 Index = int | np.integer[Any] | slice | Sequence[int] | Array
@@ -213,6 +215,15 @@ class Column(ABC):
         """The dtype of a row's array."""
         return self.leaf.numpy_dtype
 
+    def _within_limits(self, rows: int) -> None:
+        """Raise `FormatError` if so many rows are more than is read at once."""
+        size, most = rows * self.leaf.nbytes, limits().read_bytes
+        if size > most:
+            raise FormatError(
+                f"{rows:,} rows of {self.leaf.path!r} are {size:,} bytes, more than the {most:,} read at once; "
+                f"read fewer rows, or set_limits(Limits(read_bytes=...))"
+            )
+
     def __getitem__(self, index: Index | tuple[Any, ...]) -> Any:
         if isinstance(index, tuple):
             rows, inner = index[0], index[1:]
@@ -224,10 +235,13 @@ class Column(ABC):
             return self.read(at, at + 1)[0]
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
+            self._within_limits(len(range(start, stop, step)))
             if step == 1:
                 return self.read(start, max(start, stop))
             return self.take(np.arange(start, stop, step))
-        return self.take(self._checked(np.asarray(index)))
+        places = self._checked(np.asarray(index))
+        self._within_limits(len(places))
+        return self.take(places)
 
     def _checked(self, index: Array) -> NDArray[np.intp]:
         if index.dtype == bool:
@@ -257,7 +271,15 @@ class ArrayColumn(Column):
         self._source = source
 
     def read(self, start: int, stop: int) -> Array:
-        return np.array(self._source[start:stop])
+        return checked_rows(self.leaf, np.array(self._source[start:stop]))
+
+
+def checked_rows(leaf: Leaf, rows: Array) -> Array:
+    """Return rows that were read, or raise `FormatError` unless they are of the leaf's shape and dtype."""
+    if rows.dtype != leaf.numpy_dtype or rows.shape[1:] != leaf.shape:
+        found, expected = f"{rows.dtype} {rows.shape[1:]}", f"{leaf.dtype} {leaf.shape}"
+        raise FormatError(f"rows of {leaf.path!r} are {found} in the file, expected {expected}")
+    return rows
 
 
 class RaggedColumn(Column):
@@ -265,6 +287,10 @@ class RaggedColumn(Column):
 
     def __init__(self, leaf: Leaf, lengths: NDArray[np.int64], values: Any) -> None:
         super().__init__(leaf, len(lengths))
+        if lengths.dtype.kind not in "iu" or (lengths < 0).any() or (lengths > len(values)).any():
+            raise FormatError(f"the lengths of the rows of {leaf.path!r} are none that could be")
+        if (total := int(lengths.sum())) != len(values):
+            raise DamagedError(f"the rows of {leaf.path!r} are {total} long together, {len(values)} are there")
         self._values = values
         self._ends = np.concatenate([[0], np.cumsum(lengths)])
 
@@ -282,6 +308,8 @@ class SparseColumn(Column):
 
     def __init__(self, leaf: Leaf, present: NDArray[np.bool_], values: Column) -> None:
         super().__init__(leaf, len(present))
+        if (count := int(present.sum())) != len(values):
+            raise DamagedError(f"{count} rows of {leaf.path!r} are said to be there, {len(values)} are")
         self._values = values
         self._present = present
         self._places = np.concatenate([[0], np.cumsum(present)])

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import FormatError, RowError
+from recorder.limits import limits
 
 Per = Literal["moment", "transition"]
 JSON = Any
@@ -275,12 +276,17 @@ def leaf_from_json(data: JSON) -> Leaf:
     """
     try:
         leaf = Leaf(**{**data, "shape": tuple(data["shape"])})
-    except (TypeError, KeyError) as error:
+    except (TypeError, KeyError, ValueError) as error:
         raise FormatError(
             f"a leaf is an object with path, shape, dtype, kind and per, got {data!r:.120}: {error}"
         ) from error
     if not _possible(leaf):
         raise FormatError(f"no leaf of a recording looks like this: {data!r:.120}")
+    if leaf.nbytes > limits().row_bytes:
+        raise FormatError(
+            f"a row of {leaf.path!r} has {leaf.nbytes:,} bytes, more than the {limits().row_bytes:,} that are read; "
+            f"set_limits(Limits(row_bytes=...)) reads more"
+        )
     return leaf
 
 
@@ -292,7 +298,7 @@ def _possible(leaf: Leaf) -> bool:
     """Return whether a leaf that a file describes is one that could have been written."""
     words = all(isinstance(word, str) for word in (leaf.path, leaf.dtype, leaf.kind))
     flags = all(isinstance(flag, bool) for flag in (leaf.ragged, leaf.sparse))
-    sizes = all(isinstance(side, int) and 0 <= side <= 2**31 for side in leaf.shape)
+    sizes = all(type(side) is int and 0 <= side <= 2**31 for side in leaf.shape) and len(leaf.shape) <= 32
     if not (words and flags and sizes and isinstance(leaf.metadata, Mapping)):
         return False
     dtypes = NUMBERS | {TEXT, JSON_TEXT}

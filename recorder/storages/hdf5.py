@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -12,8 +14,10 @@ import h5py
 import numpy as np
 
 from recorder.columns import Array
-from recorder.errors import DamagedError, LayoutError
+from recorder.errors import DamagedError, FormatError, LayoutError, RecorderError
+from recorder.files import missing, plain_size
 from recorder.leaf import Leaf
+from recorder.limits import limits
 from recorder.storages.base import register_storage
 from recorder.storages.table_reading import Columns, TableFile
 from recorder.storages.table_storage import TableStorage
@@ -98,6 +102,19 @@ def _has_surrogate(text: str) -> bool:
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 
+BROKEN = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, NotImplementedError)
+"""What h5py raises over a file that is damaged, or that a stranger made."""
+
+FILTERS = {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_LZF}
+"""What a column may have been coded with: others may be plug-ins, which are code."""
+
+TEXT_BYTES = 16
+"""What a row of text takes in a column: how long it is, and where in the file."""
+
+BLOCK_BYTES = 128 << 20
+"""Texts are read in blocks that are no larger than this even if each of them were all of its file."""
+
+
 class HDF5File:
     """An HDF5 file of a recording, opened for reading: what it names outside of itself is refused.
 
@@ -110,9 +127,21 @@ class HDF5File:
 
     def _open(self) -> h5py.File:
         try:
+            self.size = plain_size(self.path)
+        except FileNotFoundError:
+            raise missing(self.path) from None
+        with self.guard("it"):
             return h5py.File(self.path, "r", locking=False)
-        except OSError as error:
-            raise DamagedError(f"{self.path} cannot be opened as HDF5: {error}") from error
+
+    @contextmanager
+    def guard(self, name: str) -> Iterator[None]:
+        """Let what h5py raises be an error that names the file."""
+        try:
+            yield
+        except RecorderError:
+            raise
+        except BROKEN as error:
+            raise DamagedError(f"{self.path}: {name} cannot be read as HDF5: {error}") from error
 
     def __contains__(self, name: object) -> bool:
         return self._find(str(name)) is not None
@@ -124,22 +153,24 @@ class HDF5File:
         return Dataset(self, name)
 
     def dataset(self, name: str) -> h5py.Dataset:
-        """Return the dataset of a name."""
+        """Return the dataset of a name, after it has been found to hold its rows, in no more memory than they need."""
         if not self._file:
             self._file = self._open()
         place = self._find(name)
         if place is None:
             raise KeyError(name)
-        if place.external or place.is_virtual:
-            raise DamagedError(f"{self.path}: {name!r} keeps its rows in other files, which is refused")
+        with self.guard(repr(name)):
+            if fault := fault_of(place, self.size):
+                raise DamagedError(f"{self.path}: {name!r} {fault}, which is refused")
         return place
 
     def _find(self, name: str) -> h5py.Dataset | None:
         """Return the dataset of a name, if there is one; no link is followed."""
         place = self._file
-        for part in name.split("/"):
-            place = self._below(place, part, name)
-        place = self._below(place, VALUE, name) if isinstance(place, h5py.Group) else place
+        with self.guard(repr(name)):
+            for part in name.split("/"):
+                place = self._below(place, part, name)
+            place = self._below(place, VALUE, name) if isinstance(place, h5py.Group) else place
         return place if isinstance(place, h5py.Dataset) else None
 
     def _below(self, place: Any, part: str, name: str) -> Any:
@@ -154,6 +185,38 @@ class HDF5File:
         self._file.close()
 
 
+def fault_of(dataset: h5py.Dataset, file_size: int) -> str:
+    """Return what is wrong with where, or how, a dataset says that it keeps its rows; empty if nothing is."""
+    properties = dataset.id.get_create_plist()
+    if dataset.external or properties.get_layout() == h5py.h5d.VIRTUAL:
+        return "keeps its rows in other files"
+    if not dataset.shape:
+        return "has no rows"
+    row = TEXT_BYTES if dataset.dtype == object else dataset.id.get_type().get_size()
+    size, stored = int(dataset.size) * row, dataset.id.get_storage_size()
+    if stored > file_size:
+        return f"says that {stored:,} of {file_size:,} bytes are its own"
+    if properties.get_layout() != h5py.h5d.CHUNKED:
+        return f"has {stored:,} bytes for {size:,}" if stored != size else ""
+    return _fault_of_chunks(dataset, properties, size, stored)
+
+
+def _fault_of_chunks(dataset: h5py.Dataset, properties: Any, size: int, stored: int) -> str:
+    """Return what is wrong with chunks; one that is not there would be read as zeros."""
+    used = {properties.get_filter(i)[0] for i in range(properties.get_nfilters())}
+    if not used <= FILTERS:
+        return f"is coded with the filters {sorted(used - FILTERS)}"
+    chunks = properties.get_chunk()
+    chunk = math.prod(chunks) * size // max(int(dataset.size), 1)
+    if chunk > max(limits().chunk_bytes, size // max(len(dataset), 1)):
+        return f"has chunks of {chunk:,} bytes"
+    if size > stored * limits().expansion + chunk:
+        return f"would become {size:,} bytes of {stored:,}"
+    expected = math.prod(-(-side // step) for side, step in zip(dataset.shape, chunks, strict=True))
+    found = dataset.id.get_num_chunks()
+    return f"has {found} chunks of {expected}" if found != expected else ""
+
+
 class Dataset:
     """A dataset that slices like an array; text comes as strings."""
 
@@ -161,11 +224,12 @@ class Dataset:
         self._file = file
         self._name = name
         self._dataset = file.dataset(name)
-        self.size = self._dataset.size
-        self.dtype = self._dataset.dtype
-        self._length = int(self._dataset.shape[0])
-        self._text = h5py.check_string_dtype(self.dtype) is not None
-        self._bytes = h5py.check_vlen_dtype(self.dtype) is not None
+        with file.guard(repr(name)):
+            self.size = self._dataset.size
+            self.dtype = self._dataset.dtype
+            self._length = int(self._dataset.shape[0])
+            self._text = h5py.check_string_dtype(self.dtype) is not None
+            self._bytes = h5py.check_vlen_dtype(self.dtype) is not None
 
     def __len__(self) -> int:
         return self._length
@@ -173,10 +237,24 @@ class Dataset:
     def __getitem__(self, index: Any) -> Array:
         if not self._dataset:
             self._dataset = self._file.dataset(self._name)
-        try:
-            rows = self._dataset[index]
-        except OSError as error:
-            raise DamagedError(f"{self._file.path}: {self._name!r} cannot be read: {error}") from error
+        with self._file.guard(repr(self._name)):
+            if self.dtype == object and isinstance(index, slice):
+                return self._texts(*index.indices(self._length))
+            return self._decoded(self._dataset[index])
+
+    def _texts(self, start: int, stop: int, step: int) -> Array:
+        """Return texts. Many rows may point at one text of the file: together they may not be longer than it."""
+        block = max(1, BLOCK_BYTES // max(self._file.size, 1)) * step
+        parts, size = [_objects([])], 0
+        for first in range(start, stop, block):
+            rows = self._dataset[first : min(first + block, stop) : step]
+            size += sum(map(len, rows))
+            if size > self._file.size:
+                raise FormatError(f"{self._file.path}: {self._name!r} has texts that are longer than the file")
+            parts.append(self._decoded(rows))
+        return np.concatenate(parts)
+
+    def _decoded(self, rows: Any) -> Array:
         if self._text:
             return _objects([item.decode("utf-8", "surrogatepass") for item in rows])
         if self._bytes:

@@ -5,7 +5,6 @@ Such a storage differs in two functions only: columns to bytes, and a file to co
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +13,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from recorder.columns import Array, Column, Ragged, Rows, Sparse, concatenate, dense_take, nbytes, own, positions, take
-from recorder.files import remove, write_file
+from recorder.files import check_sum, checksum_of, plain_size, remove, write_file
 from recorder.infos import join_sparse
 from recorder.leaf import Leaf, Per, leaf_from_json, leaf_to_json
 from recorder.storages.base import Run, Segment, Writer
+from recorder.storages.table_parts import PartNote, check_rows, note_of, read_note
 from recorder.storages.table_reading import (
     EPISODE,
     STEP,
@@ -134,8 +135,9 @@ class TableWriter(Writer):
         joined = Part(rows, runs, runs[-1].stop, file)
         self._directory.mkdir(parents=True, exist_ok=True)
         numbers = {STEP: _steps_of(runs)} if self._numbered else {}
-        write_file(file, self._encode({**numbers, **named_columns(rows)}))
-        _write_note(joined, [column.leaf for column in rows.values() if isinstance(column, Sparse)])
+        data = self._encode({**numbers, **named_columns(rows)})
+        write_file(file, data)
+        _write_note(joined, [column.leaf for column in rows.values() if isinstance(column, Sparse)], checksum_of(data))
         self._files += 1
         self._replace(parts, joined)
 
@@ -260,13 +262,14 @@ class TableWriter(Writer):
         for file in sorted(self._directory.glob(f"part-*{self._suffix}")):
             self._files = int(file.name[5:11]) + 1
             try:
-                note = json.loads(note_of(file).read_bytes())
+                note = read_note(file)
+                check_sum(file, plain_size(file), note.sum)
                 with closing(self._open(file)) as opened:
                     for leaf in self._leaves:
-                        file_rows(opened, leaf, slice(0, note["length"]))
+                        check_rows(leaf, file_rows(opened, leaf, slice(0, note.length)), note.length)
             except (OSError, ValueError, KeyError):
                 return
-            self._add(Part(None, [Run(*run) for run in note["runs"]], note["length"], file))
+            self._add(Part(None, note.runs, note.length, file))
 
 
 def _copied(rows: Rows, length: int) -> Rows:
@@ -348,19 +351,14 @@ def _moved_together(runs: Sequence[Run]) -> list[Run]:
     return [run._replace(start=stop - run.stop + run.start, stop=stop) for run, stop in zip(runs, stops, strict=True)]
 
 
-def note_of(file: Path) -> Path:
-    """Return the file that says whose rows are in a part."""
-    return file.with_suffix(".json")
-
-
-def _write_note(part: Part, sparse: Sequence[Leaf]) -> None:
+def _write_note(part: Part, sparse: Sequence[Leaf], crc: str) -> None:
     assert part.file is not None
-    note = {"length": part.length, "runs": part.runs, "sparse": [leaf_to_json(leaf) for leaf in sparse]}
-    write_file(note_of(part.file), json.dumps(note).encode())
+    note = PartNote(part.length, part.runs, [leaf_to_json(leaf) for leaf in sparse], crc)
+    write_file(note_of(part.file), msgspec.json.encode(note))
 
 
 def _sparse_leaves(file: Path) -> list[Leaf]:
-    return [leaf_from_json(leaf) for leaf in json.loads(note_of(file).read_bytes())["sparse"]]
+    return [leaf_from_json(leaf) for leaf in read_note(file).sparse]
 
 
 def _forget_runs(part: Part) -> None:
@@ -368,7 +366,7 @@ def _forget_runs(part: Part) -> None:
     if part.file is None:
         return
     if part.live:
-        _write_note(part, _sparse_leaves(part.file))
+        _write_note(part, _sparse_leaves(part.file), read_note(part.file).sum)
         return
     remove(part.file)
     remove(note_of(part.file))

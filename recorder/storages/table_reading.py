@@ -25,7 +25,8 @@ from recorder.columns import (
     SparseColumn,
     dense_take,
 )
-from recorder.errors import DamagedError
+from recorder.errors import DamagedError, FormatError
+from recorder.files import missing
 from recorder.leaf import JSON_TEXT, Leaf, text_array
 from recorder.storages.base import Counts, Reader
 
@@ -93,10 +94,18 @@ def file_rows(file: TableFile | Columns, leaf: Leaf, index: slice | Array) -> Ar
 def file_sparse(file: TableFile, leaf: Leaf, length: int) -> Sparse:
     """Return all rows of a leaf that is absent from some."""
     name = PRESENT + leaf.path
-    present = np.array(file[name][:]) if name in file else np.ones(length, bool)
+    present = presence(leaf, file) if name in file else np.ones(length, bool)
     values = replace(leaf, sparse=False)
     count = len(file[LENGTHS + leaf.path]) if leaf.ragged else len(file[leaf.path])
     return Sparse(leaf, present, file_rows(file, values, slice(0, count)))
+
+
+def presence(leaf: Leaf, file: TableFile | Columns) -> Array:
+    """Return which rows of a leaf are there."""
+    present = np.asarray(file[PRESENT + leaf.path][:])
+    if present.dtype != bool or present.ndim != 1:
+        raise FormatError(f"which rows of {leaf.path!r} are there is {present.dtype} {present.shape}, not bool")
+    return present
 
 
 def column_of(leaf: Leaf, file: TableFile | Columns) -> Column:
@@ -110,10 +119,22 @@ def column_of(leaf: Leaf, file: TableFile | Columns) -> Column:
     else:
         column = ArrayColumn(leaf, values)
     if leaf.dtype == JSON_TEXT:
-        column = MappedColumn(leaf, column, lambda texts: text_array([json.loads(text) for text in texts]))
+        column = MappedColumn(leaf, column, lambda texts: text_array([json_value(leaf, text) for text in texts]))
     if leaf.sparse and PRESENT + leaf.path in file:
-        column = SparseColumn(leaf, np.asarray(file[PRESENT + leaf.path][:], bool), column)
+        column = SparseColumn(leaf, presence(leaf, file), column)
     return column
+
+
+def json_value(leaf: Leaf, text: str) -> Any:
+    """Return a value that is kept as JSON.
+
+    Raises:
+        FormatError: the text is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise FormatError(f"a row of {leaf.path!r} is no JSON: {error}") from error
 
 
 class TableReader(Reader):
@@ -129,7 +150,7 @@ class TableReader(Reader):
     def _files(self) -> list[TableFile]:
         if self._opened is None:
             if not (self.directory / table_name(0, self._suffix)).exists():
-                raise DamagedError(f"{self.directory / table_name(0, self._suffix)} is missing")
+                raise missing(self.directory / table_name(0, self._suffix))
             paths = (self.directory / table_name(i, self._suffix) for i in count())
             self._opened = [self._open(path) for path in takewhile(Path.exists, paths)]
         return self._opened
