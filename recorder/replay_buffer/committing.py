@@ -17,12 +17,12 @@ from recorder.replay_buffer.encoding import Encoders
 from recorder.replay_buffer.fitting import fit_episode
 from recorder.replay_buffer.metadata import ArrayMetadata, parse_array
 from recorder.replay_buffer.places import Place
-from recorder.replay_buffer.writing import ArrayWriter
+from recorder.replay_buffer.writing import ArrayWriter, clear_halves
 
 ENDS, IDS, COMPLETE = "meta/episode_ends", "meta/episode_ids", "meta/complete"
 
-COMMIT_SHARE = 20
-"""Episodes are committed when so many times as long as the last commit took has gone by, but for the first second."""
+COMMIT_SECONDS, COMMIT_SHARE = 1.0, 20
+"""Episodes are committed after so many seconds, or so many times as long as the last commit took."""
 
 
 class BufferWriter:
@@ -67,6 +67,8 @@ class BufferWriter:
         self.arrays = {key: self._array(key, node) for key, node in find_arrays(self.place, "data").items()}
         for writer in self._writers:
             writer.clear_beyond()
+        for folder in ("", "data", "meta", COMPLETE):
+            clear_halves(self.place, folder)
 
     @property
     def _writers(self) -> list[ArrayWriter]:
@@ -137,7 +139,7 @@ class BufferWriter:
 
     def commit_if_due(self) -> None:
         """Commit when that is long ago, beside what a commit takes."""
-        if time.monotonic() - self._committed_at > max(1.0, COMMIT_SHARE * self._commit_seconds):
+        if time.monotonic() - self._committed_at > max(COMMIT_SECONDS, COMMIT_SHARE * self._commit_seconds):
             self.commit()
 
     def commit(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import zarr
+from zarr.storage import MemoryStore
 
 from recorder.errors import LayoutError
 from recorder.leaf import JSON, TEXT
@@ -97,16 +98,18 @@ def _flat(zarr_format: int) -> dict[str, Any]:
 def create_buffer(
     place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions, attributes: Mapping[str, JSON]
 ) -> None:
-    """Create a buffer without episodes; `meta/episode_ends` last, so that before it there is none."""
-    root = zarr.create_group(
-        place.store, path=place.path, zarr_format=options.zarr_format, attributes={OURS: {**attributes}}
-    )
+    """Create a buffer without episodes; what is of `meta/episode_ends` last, so that before it there is none."""
+    files: dict[str, Any] = {}
+    root = zarr.create_group(MemoryStore(files), zarr_format=options.zarr_format, attributes={OURS: {**attributes}})
     data, meta = root.create_group("data"), root.create_group("meta")
     for key, spec in specs.items():
         create_array(data, key, spec, options)
     plain = BufferOptions(zarr_format=options.zarr_format)
     _create_meta(meta, "episode_ids", ArraySpec((), TEXT, META_ROWS), plain)
     _create_meta(meta, "episode_ends", ArraySpec((), "int64", META_ROWS, needs_compressor=False), plain)
+    # zarr writes in no order that could be relied on after a kill.
+    for name in sorted(files, key=lambda name: (name.startswith("meta/episode_ends"), "/" in name, name == ".zgroup")):
+        place.put(name, files[name].to_bytes())
 
 
 def _create_meta(meta: zarr.Group, key: str, spec: ArraySpec, options: BufferOptions) -> None:

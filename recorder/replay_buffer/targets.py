@@ -39,7 +39,7 @@ def open_target(
     """
     if append and overwrite:
         raise LayoutError("append=True keeps what is there, overwrite=True removes it: ask for one of them")
-    if not place.children(""):
+    if all(name.endswith(".tmp") for name in place.children("")):
         _create(place, specs, options, attributes)
     elif overwrite or (append and _never_begun(place)):
         check_ours(place)

@@ -157,8 +157,9 @@ class ArrayWriter:
         """Say in the array's metadata how many rows count, after `flush` has written them."""
         assert rows <= self.rows, (self._name, rows, self.rows)
         if self.metadata.rows != rows:
-            self.metadata = self.metadata.with_rows(rows)
-            self._place.put(f"{self._name}/{self.metadata.file}", self.metadata.to_bytes())
+            published = self.metadata.with_rows(rows)
+            self._place.put(f"{self._name}/{published.file}", published.to_bytes())
+            self.metadata = published
 
     def cut(self, rows: int) -> None:
         """Go back to so many rows, of those that the array says it has.
@@ -196,11 +197,19 @@ class ArrayWriter:
         return self.metadata.encode(np.broadcast_to(self.metadata.fill, (1, *self.metadata.leaf.shape)))
 
     def clear_beyond(self) -> None:
-        """Remove files beyond the rows that are saved, and those that a killed writer left half written."""
+        """Remove files beyond the rows that there are, and those that a killed writer left half written."""
         nested = "/" in self.metadata.file_name(0)
         folder = f"{self._name}/c" if nested and self.metadata.format == 3 else self._name
+        clear_halves(self._place, folder)
         files = -(-self.metadata.chunks(self.rows) // self.metadata.file_chunks)
         for name in self._place.children(folder):
-            number = name.split(".")[1] if name.startswith("c.") else name.split(".")[0]
-            if name.endswith(".tmp") or (number.isdecimal() and int(number) >= files):
+            number = name.removeprefix("c.").split(".")[0]
+            if number.isdecimal() and int(number) >= files:
                 self._place.delete(f"{folder}/{name}")
+
+
+def clear_halves(place: Place, folder: str) -> None:
+    """Remove what a killed writer left half written in a folder."""
+    for name in place.children(folder):
+        if name.startswith(".") and name.endswith(".tmp"):
+            place.delete(f"{folder}/{name}".lstrip("/"))
