@@ -71,6 +71,32 @@ def sync_tree(folder: Path) -> None:
         sync(Path(parent))
 
 
+def link_new(source: Path, target: Path) -> bool:
+    """Let a file appear whole under a name that nothing has yet; return whether it did.
+
+    Where the file system has no links it is copied, and for a moment a reader may see half of it.
+    """
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        return _copy_new(source, target)
+    return True
+
+
+def _copy_new(source: Path, target: Path) -> bool:
+    try:
+        with target.open("xb") as file:
+            file.write(source.read_bytes())
+            os.fsync(file.fileno())
+    except FileExistsError:
+        return False
+    return True
+
+
 def link_or_copy(source: Path, target: Path) -> None:
     """Give a file a second name; where the file system has no links, copy it."""
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -44,8 +44,16 @@ def snapshot(value: Any, above: tuple[int, ...] = ()) -> Any:
         return Unkept(type(value).__name__)
     inside = (*above, id(value))
     if isinstance(value, Mapping):
-        return {str(key): snapshot(item, inside) for key, item in value.items()}
+        return {key: snapshot(item, inside) for key, item in zip(_names(value), value.values(), strict=True)}
     return [snapshot(item, inside) for item in value]
+
+
+def _names(value: Mapping[Any, Any]) -> list[str]:
+    """Return the keys of a mapping as texts; `1` beside `"1"` becomes `1 (int)`."""
+    names = [key if key.__class__ is str else str(key) for key in value]
+    if len(set(names)) == len(names):
+        return names
+    return [key if isinstance(key, str) else f"{key} ({type(key).__name__})" for key in value]
 
 
 def _own(value: NDArray[Any] | np.generic) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ from gymnasium.spaces import Space
 
 from recorder.digests import digest_leaf, is_digest
 from recorder.errors import FormatError, LayoutError, MismatchError, NotARecordingError, SpaceError
-from recorder.files import read_small, sync, write_file
+from recorder.files import link_new, read_small, sync, write_file
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf, leaf_from_json, leaf_to_json
 from recorder.repeated import is_mark, mark_leaf, mark_path
 from recorder.shard import FORMAT
@@ -243,13 +242,10 @@ def create(path: Path, schema: Schema) -> bool:
     temporary = path / f".{NOTE}.{secrets.token_hex(6)}"
     write_file(temporary, msgspec.json.format(msgspec.json.encode(schema_to_json(schema)), indent=1), durable=True)
     try:
-        os.link(temporary, path / NOTE)
-    except FileExistsError:
-        return False
+        return link_new(temporary, path / NOTE)
     finally:
         temporary.unlink()
-    sync(path)
-    return True
+        sync(path)
 
 
 def compare(path: Path, theirs: Schema, ours: Schema, *, storage: bool = True, dtypes: bool = False) -> None:

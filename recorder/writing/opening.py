@@ -10,7 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from gymnasium.spaces import Space
+import numpy as np
+from gymnasium import spaces
+from gymnasium.spaces import Box, Space
 
 from recorder.errors import ExistsError, LayoutError, NotARecordingError, WriteError
 from recorder.files import remove
@@ -93,21 +95,36 @@ def check_excluded(globs: Sequence[str], paths: Sequence[str]) -> None:
 def annotated(space: StepSpace | Space[Any], metadata: Mapping[str, Mapping[str, JSON]]) -> StepSpace | Space[Any]:
     """Return a space with metadata given by leaf path; it is copied, never changed.
 
-    Paths of a `StepSpace` begin with `observation` or `action`, as those of its leaves do; a path without it is one
-    of the observation.
+    Paths of a `StepSpace` begin with `observation`, `action`, `extra` or `render`, as those of its leaves do; a path
+    without it is one of the observation.
     """
     if not metadata:
         return space
     if not isinstance(space, StepSpace):
         return annotate(space, metadata)
-    inside: dict[str, dict[str, Mapping[str, JSON]]] = {"observation": {}, "action": {}}
+    extra = spaces.Dict(dict(space.extra))
+    parts = {"observation": space.observation, "action": space.action, **({"extra": extra} if space.extra else {})}
+    if space.render is not False:  # True stands for a space that the first frame decides, see `annotated_render`
+        parts["render"] = space.render if isinstance(space.render, Space) else Box(0, 255, (1, 1, 3), np.uint8)
+    inside: dict[str, dict[str, Mapping[str, JSON]]] = {name: {} for name in parts}
     for path, data in metadata.items():
         head, _, rest = path.partition("/")
-        name, inner = (head, rest) if head in inside else ("observation", path)
+        name, inner = (head, rest) if head in parts else ("observation", path)
         inside[name][inner] = data
-    observation = annotate(space.observation, inside["observation"]) if inside["observation"] else space.observation
-    action = annotate(space.action, inside["action"]) if inside["action"] else space.action
-    return replace(space, observation=observation, action=action)
+    parts |= {name: annotate(parts[name], each) for name, each in inside.items() if each}
+    assert isinstance(parts.get("extra", extra), spaces.Dict)
+    return replace(
+        space,
+        observation=parts["observation"],
+        action=parts["action"],
+        extra=getattr(parts.get("extra", extra), "spaces", {}),
+        render=parts["render"] if isinstance(space.render, Space) else space.render,
+    )
+
+
+def annotated_render(space: Space[Any], metadata: Mapping[str, Mapping[str, JSON]]) -> Space[Any]:
+    """Return the space of rendered frames with the metadata given for `render`."""
+    return annotate(space, {"": metadata["render"]}) if "render" in metadata else space
 
 
 def plain_json(value: Mapping[str, Any], what: str) -> dict[str, JSON]:

@@ -48,6 +48,7 @@ from recorder.storages.dict import DictStorage
 from recorder.writing.committing import GRACE, CommitOptions, Committer, Tally
 from recorder.writing.opening import (
     annotated,
+    annotated_render,
     check_excluded,
     check_writable,
     end_for,
@@ -466,7 +467,7 @@ class RecordingWriter:
                 if picture.dtype == np.uint8
                 else Box(-np.inf, np.inf, picture.shape)
             )
-            self._declare_seen("render", space)
+            self._declare_seen("render", annotated_render(space, self._metadata))
 
     def declare_state(self, space: Space[Any]) -> None:
         """Let the space of the first state of the simulator be that of all."""
