@@ -132,6 +132,7 @@ class Catalogue:
         self._entries = joined([])
         self._owners: NDArray[np.int32] = np.empty(0, np.int32)
         self._heirs: dict[str, str] = {}
+        self._beside: dict[str, list[str]] = {}
         self._said: set[str] = set()
         self._gone: dict[int, Numbers] = {}
         self._ends: Numbers = np.empty(0, np.int64)
@@ -151,25 +152,30 @@ class Catalogue:
     def refresh(self) -> int:
         """Add the episodes that were committed since, and return how many they are.
 
-        Where shards were replaced since, the first of those that stand for them takes the place of the first.
+        Where shards were replaced since, what stands for them takes the place of the first; what stands for some
+        episodes of a shard comes next to it.
         """
         looked = [folder.look(skip_damaged=self._skip_damaged) for folder in self.folders]
         seen = len(self._owners)
         dead = set[str]().union(*(folder.lost for folder in self.folders))
         said = set[str]()
         for entries, _ in looked:
-            self._heirs.update((name, heir) for heir, (replaces, _) in entries.edits.items() for name in replaces)
-            dead.update(entries.replaced)
-            said.update(entries.dropped)
+            for heir, (replaces, dropped) in entries.edits.items():
+                self._heirs.update(dict.fromkeys(replaces, heir))
+                for shard in {one.rpartition("/")[0] for one in dropped} - {""}:
+                    self._beside.setdefault(shard, []).append(heir)
+                dead.update(replaces)
+                said.update(dropped)
         for k, (entries, opened) in enumerate(looked):
             self._add(k, entries, opened)
         order = list(range(len(self._owners)))
         first = seen
-        if dead:
+        if dead or any("/" in one for one in said):
             order, first = self._succession(dead, seen)
             self._arrange(order)
-        self._count([row for row, before in enumerate(order) if before < seen], said - self._said)
+        fresh = said - self._said
         self._said |= said
+        self._count([row for row, before in enumerate(order) if before < seen], fresh)
         self._count([row for row, before in enumerate(order) if before >= seen], self._said)
         self._sum()
         return len(self) - self._first(first)
@@ -194,11 +200,12 @@ class Catalogue:
         rows = {name: row for row, name in enumerate(names) if name not in dead}
         order: dict[int, None] = {}
         for name in names[:seen]:
-            heir = name
-            while heir in dead and heir in self._heirs:
-                heir = self._heirs[heir]
-            if heir in rows:
-                order[rows[heir]] = None
+            for one in (name, *self._beside.get(name, ())):
+                heir = one
+                while heir in dead and heir in self._heirs:
+                    heir = self._heirs[heir]
+                if heir in rows:
+                    order[rows[heir]] = None
         first = len(order)
         order.update((row, None) for name, row in rows.items())
         return list(order), first

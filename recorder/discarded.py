@@ -13,6 +13,7 @@ import msgspec
 
 from recorder.errors import ExistsError, FormatError, NotARecordingError, RecorderError
 from recorder.files import files_below, link_or_copy, read_small, remove, sync, sync_tree, write_file
+from recorder.holdings import look
 from recorder.leaf import JSON
 from recorder.shard import MANIFEST, MANIFEST_BYTES, NAME, Shard, encode_manifest, shard_name
 from recorder.writing.staging import LOCK, SHARD, Staging
@@ -96,8 +97,11 @@ def restore(recording: Path | str, name: str) -> tuple[str, ...]:
     found = _named(Path(recording), name)
     if not found.restorable:
         raise FormatError(f"{found.name} is no shard: {found.reason}; look at its files in {FOLDER}/{found.name}")
-    if twice := sorted(set(found.episodes) & _committed(Path(recording))):
+    holdings = look(Path(recording))
+    if twice := sorted(set(found.episodes) & {one for holding in holdings.counting for one in holding.ids}):
         raise ExistsError(f"episode {twice[0]} of {found.name} is in the recording already; empty it from the trash")
+    if deleted := sorted(set(found.episodes) & holdings.statements.dropped):
+        raise ExistsError(f"episode {deleted[0]} was deleted since; `recorder compact` forgets that, then restore it")
     staging = Staging.make(Path(recording), secrets.token_hex(6))
     try:
         _bring_back(Path(recording), staging, found.name)
@@ -121,13 +125,6 @@ def _named(recording: Path, name: str) -> Discarded:
             f"episode {name} was put aside together with {others} others; restore {holding[0].name} to have all of them"
         )
     return holding[0]
-
-
-def _committed(recording: Path) -> set[str]:
-    """Return the ids of the episodes in a recording."""
-    place = recording / "shards"
-    shards = [item for item in place.iterdir() if NAME.fullmatch(item.name)] if place.is_dir() else []
-    return {str(episode) for shard in shards for episode in Shard(shard).episodes.required("id")}
 
 
 def _bring_back(recording: Path, staging: Staging, name: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -15,9 +15,10 @@ from recorder.discarded import QUOTA, put_aside, trim
 from recorder.episodes import ID, EpisodeNote, decode_notes
 from recorder.errors import FormatError, RecorderError
 from recorder.files import is_not_now, read_small, remove, sync
+from recorder.holdings import ids_of, shard_names
 from recorder.leaf import JSON, Leaf
 from recorder.schema import Schema, read_schema
-from recorder.shard import NAME, Origin, Shard, manifest_of, pack, seal, shard_name
+from recorder.shard import NAME, Origin, Shard, manifest_of, pack, read_manifest, seal, shard_name
 from recorder.storages.base import Segment, Writer
 from recorder.writing.staging import NOTE_BYTES, ORIGIN, ROWS, RUNNING, SHARD, Staging, Standing, staged
 
@@ -136,6 +137,7 @@ class Rescue:
         try:
             notes = _notes(staging)
             known = _ids(earlier)
+            known |= _elsewhere(self.path, {note.id for note in notes} - known)
             recovery.committed = [note.id for note in notes if note.id in known]
             self._commit_whole(staging, [note for note in notes if note.id not in known], len(earlier), recovery)
         except (RecorderError, ValueError, KeyError, EOFError) as error:
@@ -238,6 +240,22 @@ def _shards_of(path: Path, writer: str) -> list[Path]:
 
 def _is_of(shard: Path, writer: str) -> bool:
     return NAME.fullmatch(shard.name) is not None and shard.name.split("-")[1] == writer
+
+
+def _elsewhere(path: Path, wanted: Set[str]) -> set[str]:
+    """Return which episodes are in shards that stand for others, or were deleted: they are not to be recovered."""
+    found: set[str] = set()
+    for name in shard_names(path) if wanted else ():
+        folder = path / "shards" / name
+        try:
+            manifest = read_manifest(folder)
+            found |= wanted & {said.rpartition("/")[2] for said in manifest.dropped}
+            if manifest.replaces or manifest.dropped:
+                found |= wanted & set(ids_of(Shard(folder)))
+        except RecorderError:
+            if not folder.exists():  # another stands for it by now
+                return _elsewhere(path, wanted)
+    return found
 
 
 def _ids(shards: Sequence[Path]) -> set[str]:
