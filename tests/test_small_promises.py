@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from recorder import Recorder, Recording, RowError
+from recorder import Recorder, Recording, RecordingWriter, RowError
 
 
 class Plain(gym.Env[np.ndarray, int]):
@@ -93,3 +93,15 @@ def test_a_recording_is_made_where_the_file_system_has_no_links(
     assert len(recording) == 2
     assert all((episode.columns["render"][:] == 7).all() for episode in recording)
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["recording.json"]
+
+
+def test_rows_that_take_no_bytes_are_kept(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path, Box(0, 1, (0,))) as writer:
+        for rows in (4, 1, 3):
+            writer.begin()
+            for _ in range(rows):
+                writer.append(np.zeros(0, np.float32))
+            writer.commit()
+    recording = Recording(tmp_path)
+    assert [len(episode) for episode in recording] == [4, 1, 3]
+    assert recording[0].columns["value"][:].shape == (4, 0)

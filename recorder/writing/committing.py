@@ -248,7 +248,7 @@ class Committer:
         """Return the finished episodes in groups of which each makes one shard, with why they are put aside."""
         groups: list[tuple[list[EpisodeNote], str]] = []
         for reason in dict.fromkeys(finished.reason for finished in self._finished):
-            size = GROUP_BYTES
+            size = GROUP_BYTES + 1
             for note in (finished.note for finished in self._finished if finished.reason == reason):
                 size += note.moments * self._row_bytes
                 if size > GROUP_BYTES or len(groups[-1][0]) >= GROUP_EPISODES:
