@@ -17,7 +17,7 @@ from recorder.schema import Schema
 from recorder.shard import EPISODES, Manifest, Origin, Shard, check_rows
 from recorder.storages.adopting import Copy, adopt, check_copies, copy
 from recorder.storages.base import Counts, Segment, Storage, Writer
-from recorder.storages.dict import DictReader, DictStorage
+from recorder.storages.dict import DictReader
 
 
 @dataclass(frozen=True)
@@ -62,14 +62,14 @@ class Part:
 class Builder:
     """Makes one shard of episodes of others, in the folder of an editor.
 
-    All episodes are of one origin and lack the same leaves. `source` keeps the leaves in their shards in the same
-    storages in which `schema` keeps them.
+    All episodes are of one origin and lack the same leaves. They are of a recording of the schema `source`, if not of
+    the editor's; it has all leaves that the editor's has, in the same storages.
     """
 
-    def __init__(self, editor: Editor, schema: Schema, pieces: Sequence[Piece], source: DictStorage | None = None):
+    def __init__(self, editor: Editor, pieces: Sequence[Piece], source: Schema | None = None) -> None:
         self._editor = editor
-        self._schema = schema
-        self._source = source or schema.storage
+        self._schema = editor.schema
+        self._source = source or editor.schema
         self._pieces = pieces
         self._notes = [replace(piece.noted(), number=number) for number, piece in enumerate(pieces)]
         self._segments = [Segment(note.number, note.moments, note.transitions) for note in self._notes]
@@ -148,7 +148,7 @@ class Builder:
 
     def _reader(self, shard: Shard) -> DictReader:
         if shard.path not in self._readers:
-            reader = shard.reader(self._source, list(self._schema.leaves.values()))
+            reader = shard.reader(self._source.storage, list(self._source.leaves.values()))
             assert isinstance(reader, DictReader)
             self._readers[shard.path] = reader
         return self._readers[shard.path]
@@ -177,7 +177,7 @@ class Builder:
 
     def _place_of(self, part: Part, shard: Shard) -> PurePosixPath | None:
         """Return the folder of a shard that has the files of a part, and of a table no other leaves."""
-        for storage, own, folder in self._source.folders(Path(), shard.own(list(self._schema.leaves.values()))):
+        for storage, own, folder in self._source.storage.folders(Path(), shard.own(list(self._source.leaves.values()))):
             theirs = {leaf.path for leaf in own} - {leaf.path for leaf in shard.leaves}
             if storage == part.storage and (theirs == part.paths or (not storage.table and part.paths <= theirs)):
                 return PurePosixPath(folder.as_posix())

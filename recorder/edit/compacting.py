@@ -135,7 +135,7 @@ def _origin(shard: Shard) -> str:
 def join(editor: Editor, group: Sequence[Holding]) -> str:
     """Make one shard of the episodes of several that count, which stands for them; return its name."""
     pieces = [Piece(holding.shard, number) for holding in group for number in holding.kept.tolist()]
-    builder = Builder(editor, editor.schema, pieces)
+    builder = Builder(editor, pieces)
     manifest = builder.build()
     there = editor.look().shards
     manifest.replaces = transitive([holding.shard for holding in group], there)

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from recorder.episodes import EpisodeNote, encode_episodes
-from recorder.files import remove, sync
+from recorder.files import remove, sync, sync_tree
 from recorder.holdings import Holdings, look
 from recorder.schema import Schema, read_schema
-from recorder.shard import EPISODES, Manifest, Origin, manifest_of, seal, shard_name
+from recorder.shard import EPISODES, MANIFEST, Manifest, Origin, encode_manifest, manifest_of, seal, shard_name
 from recorder.writing.recovery import recover
 from recorder.writing.staging import SHARD, Staging
 from recorder.writing.sweeping import alone, sweep
@@ -64,12 +64,22 @@ class Editor:
         name = shard_name(self.staging.writer, len(self.shards), datetime.now(UTC))
         if place_of is not None:
             name = place_of[:TIME_LENGTH] + name[TIME_LENGTH:]
+        self._show(name)
+        return name
+
+    def adopt(self, manifest: Manifest, name: str) -> None:
+        """Make the shard in `folder` visible, which is that of another recording, under the name that it has there."""
+        (self.folder / MANIFEST).write_bytes(encode_manifest(manifest))
+        sync_tree(self.folder)
+        self._show(name)
+
+    def _show(self, name: str) -> None:
         shards = self.path / "shards"
+        shards.mkdir(exist_ok=True)
         self.folder.rename(shards / name)
         self.shards.append(name)
         sync(shards)
         self.clean()
-        return name
 
     def state(self, *, replaces: Sequence[str] = (), dropped: Sequence[str] = ()) -> str:
         """Commit a shard without episodes, which only says what no longer counts; return its name."""

@@ -134,7 +134,7 @@ def replace_episodes(editor: Editor, shard: Shard, pieces: Sequence[Piece]) -> N
     for piece in pieces:
         groups.setdefault(frozenset(piece.absent & editor.schema.leaves.keys()), []).append(piece)
     for group in groups.values():
-        builder = Builder(editor, editor.schema, group)
+        builder = Builder(editor, group)
         manifest = builder.build()
         there = editor.look().shards
         if len(group) == shard.manifest.episodes:
