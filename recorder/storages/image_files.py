@@ -60,7 +60,7 @@ class ImageFileStorage(Storage):
 
     def _check_leaf(self, leaf: Leaf) -> None:
         said = f"{leaf.path!r}: {leaf.dtype} {leaf.shape if leaf.fixed else '(rows of no one shape)'}"
-        instead = "HDF5Storage() or ZarrStorage()" if leaf.fixed else "HDF5Storage()"
+        instead = "HDF5Storage() or ZarrStorage()" if leaf.fixed and leaf.nbytes else "HDF5Storage()"
         if not takes(self.format, leaf):
             raise LayoutError(
                 f"{said} is no picture that {self.format} takes, which is {TAKES[self.format]}; keep it with {instead}"

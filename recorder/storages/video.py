@@ -186,7 +186,7 @@ def _instead(leaf: Leaf, but: str = "") -> str:
     pixels = pixels_of(leaf)
     codecs = [name for name, codec in CODECS.items() if not codec.lossy and pixels in codec.pixels and name != but]
     videos = [f"VideoStorage(codec={name!r})" for name in codecs]
-    *others, last = ["HDF5Storage()", *["ZarrStorage()"][: leaf.fixed], *videos]
+    *others, last = ["HDF5Storage()", *["ZarrStorage()"][: leaf.fixed and leaf.nbytes > 0], *videos]
     return f"{', '.join(others)} or {last}" if others else last
 
 

@@ -155,13 +155,14 @@ GREY = {"gray": "gray", "gray16le": "gray16le"}
 CODECS: Mapping[str, Codec] = {
     "h264": Codec("libx264", "h264", b"avc1", HALVED, _h264, "ultrafast", 20, 51),
     "h264rgb": Codec("libx264rgb", "h264", b"avc1", RGB, _h264rgb, "ultrafast"),
-    "hevc": Codec("libx265", "hevc", b"hev1", HALVED, _hevc, "ultrafast", 22, 51, 16),
+    "hevc": Codec("libx265", "hevc", b"hev1", HALVED, _hevc, "ultrafast", 22, 51, 64),
     "av1": Codec("libsvtav1", "libdav1d", b"av01", HALVED, _av1, "10", 30, 63, 16),
     "vp9": Codec("libvpx-vp9", "vp9", b"vp09", HALVED, _vp9, "8", 30, 63),
     "ffv1": Codec("ffv1", "ffv1", b"FFV1", {**GREY, **FOUR}, _ffv1),
 }
 """All options keep frame i at row i and hold nothing back. (Without `zerolatency` x264 held
-11 frames, without `pred-struct=1` SVT-AV1 45.)"""
+11 frames, without `pred-struct=1` SVT-AV1 45.) Of pictures of 16 a side x265 coded one file in 10 to 50 with
+frames that were off by 50, of 32 a side one in 300, of 40 and more none."""
 
 
 def hardware_of(coding: Coding) -> Hardware | None:
