@@ -22,7 +22,7 @@ FLOORS = (
     "storages.base writing.rows",
     "storages.adopting",
     "storages.table storages.table_*",  # what the table storages share
-    "storages.hdf5 storages.image_files* storages.npz storages.parquet* storages.video storages.video_*",
+    "storages.hdf5 storages.hdf5_files storages.image_files* storages.npz storages.parquet* storages.video storages.video_*",
     "storages.zarr storages.zarr_*",
     "storages.depth storages.dict",
     "storages",  # the storages by name

@@ -19,6 +19,7 @@ from recorder.files import missing, plain_size
 from recorder.leaf import Leaf
 from recorder.limits import limits
 from recorder.storages.base import register_storage
+from recorder.storages.hdf5_files import in_use
 from recorder.storages.table_reading import Columns, TableFile
 from recorder.storages.table_storage import TableStorage
 
@@ -123,7 +124,8 @@ class HDF5File:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = self._open()
+        with in_use(self):
+            self._file = self._open()
 
     def _open(self) -> h5py.File:
         try:
@@ -144,18 +146,18 @@ class HDF5File:
             raise DamagedError(f"{self.path}: {name} cannot be read as HDF5: {error}") from error
 
     def __contains__(self, name: object) -> bool:
-        return self._find(str(name)) is not None
+        with in_use(self):
+            return self._find(str(name)) is not None
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._file)
+        with in_use(self):
+            return iter(list(self._opened()))
 
     def __getitem__(self, name: str) -> Dataset:
         return Dataset(self, name)
 
     def dataset(self, name: str) -> h5py.Dataset:
         """Return the dataset of a name, after it has been found to hold its rows, in no more memory than they need."""
-        if not self._file:
-            self._file = self._open()
         place = self._find(name)
         if place is None:
             raise KeyError(name)
@@ -164,9 +166,14 @@ class HDF5File:
                 raise DamagedError(f"{self.path}: {name!r} {fault}, which is refused")
         return place
 
+    def _opened(self) -> h5py.File:
+        if not self._file:
+            self._file = self._open()
+        return self._file
+
     def _find(self, name: str) -> h5py.Dataset | None:
         """Return the dataset of a name, if there is one; no link is followed."""
-        place = self._file
+        place = self._opened()
         with self.guard(repr(name)):
             for part in name.split("/"):
                 place = self._below(place, part, name)
@@ -210,11 +217,10 @@ def _fault_of_chunks(dataset: h5py.Dataset, properties: Any, size: int, stored: 
     chunk = math.prod(chunks) * size // max(int(dataset.size), 1)
     if chunk > max(limits().chunk_bytes, size // max(len(dataset), 1)):
         return f"has chunks of {chunk:,} bytes"
-    if size > stored * limits().expansion + chunk:
-        return f"would become {size:,} bytes of {stored:,}"
     expected = math.prod(-(-side // step) for side, step in zip(dataset.shape, chunks, strict=True))
-    found = dataset.id.get_num_chunks()
-    return f"has {found} chunks of {expected}" if found != expected else ""
+    if (found := dataset.id.get_num_chunks()) != expected:
+        return f"has {found} chunks of {expected}"
+    return f"would become {size:,} bytes of {stored:,}" if size > stored * limits().expansion + chunk else ""
 
 
 class Dataset:
@@ -223,8 +229,12 @@ class Dataset:
     def __init__(self, file: HDF5File, name: str) -> None:
         self._file = file
         self._name = name
-        self._dataset = file.dataset(name)
-        with file.guard(repr(name)):
+        with in_use(file):
+            self._dataset = file.dataset(name)
+            self._describe()
+
+    def _describe(self) -> None:
+        with self._file.guard(repr(self._name)):
             self.size = self._dataset.size
             self.dtype = self._dataset.dtype
             self._length = int(self._dataset.shape[0])
@@ -235,8 +245,12 @@ class Dataset:
         return self._length
 
     def __getitem__(self, index: Any) -> Array:
-        if not self._dataset:
-            self._dataset = self._file.dataset(self._name)
+        with in_use(self._file):
+            if not self._dataset:
+                self._dataset = self._file.dataset(self._name)
+            return self._read(index)
+
+    def _read(self, index: Any) -> Array:
         with self._file.guard(repr(self._name)):
             if self.dtype == object and isinstance(index, slice):
                 return self._texts(*index.indices(self._length))

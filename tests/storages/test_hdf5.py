@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,9 +17,10 @@ from recorder.columns import Column, Rows
 from recorder.errors import DamagedError, LayoutError
 from recorder.infos import flatten, snapshot, sparse_columns
 from recorder.leaf import Leaf
-from recorder.storages import table
+from recorder.storages import hdf5_files, table
 from recorder.storages.base import Counts, Run, Segment, Writer
 from recorder.storages.hdf5 import HDF5File, HDF5Storage, hdf5_image
+from recorder.storages.hdf5_files import MOST_OPEN
 from recorder.testing import INFO_LEAVES, TABLE_LEAVES, StorageContract
 
 FEW_LEAVES = tuple(leaf for leaf in TABLE_LEAVES if leaf.path in ("observation/picture", "action/words", "action/path"))
@@ -171,3 +173,42 @@ def _pack(writer: Writer, rows: Mapping[str, Rows], folder: Path) -> Sequence[Le
     writer.append(rows, [Run(0, 0, count, first=True)])
     folder.mkdir()
     return writer.pack(folder, [Segment(0, count, count - 1)])
+
+
+def test_few_files_are_open_however_many_are_read_and_all_go_on(tmp_path: Path) -> None:
+    def descriptors() -> int:
+        return len(list(Path("/proc/self/fd").iterdir())) if Path("/proc/self/fd").exists() else 0
+
+    before = descriptors()
+    files = []
+    for i in range(MOST_OPEN + 20):
+        path = tmp_path / f"{i}.h5"
+        path.write_bytes(hdf5_image({"rows": np.arange(10) + i}))
+        files.append(HDF5File(path))
+    datasets = [file["rows"] for file in files]
+    for _ in range(2):
+        for i, dataset in enumerate(datasets):
+            assert dataset[2:4].tolist() == [i + 2, i + 3]
+            assert "rows" in files[-i]
+    assert descriptors() <= before + MOST_OPEN
+    del files, datasets
+    assert descriptors() <= before
+
+
+def test_threads_read_files_that_are_closed_by_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hdf5_files, "MOST_OPEN", 2)
+    datasets = []
+    for i in range(5):
+        (tmp_path / f"{i}.h5").write_bytes(hdf5_image({"rows": np.arange(10) + i}))
+        datasets.append(HDF5File(tmp_path / f"{i}.h5")["rows"])
+    wrong: list[int] = []
+
+    def read() -> None:
+        wrong.extend(k for k in range(200) if datasets[k % 5][3:4].tolist() != [3 + k % 5])
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
