@@ -52,6 +52,13 @@ def left_out(environment: JSON) -> list[str]:
     return [problem for problem in not_rebuildable(environment) if problem.startswith("wrapper ")]
 
 
+def without_window(environment: JSON) -> JSON:
+    """Return the spec of an environment, as JSON, that opens no window where it had one."""
+    if environment is None or environment.get("kwargs", {}).get("render_mode") != "human":
+        return environment
+    return {**environment, "kwargs": {**environment["kwargs"], "render_mode": None}}
+
+
 def _check_entry_points(spec: EnvSpec) -> None:
     """Refuse to call what a file names and what is no environment: it might be any function of any module."""
     known = registry.get(spec.id)

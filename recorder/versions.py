@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterator, Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from types import ModuleType
 from typing import Any
@@ -54,14 +55,22 @@ def _imported(module: ModuleType) -> Iterator[str]:
 
 def package_version(name: str) -> str | None:
     """Return the version of a package by the name that one imports, or of Python; None if it has none here."""
+    if (number := _installed(name)) is not None:
+        return number
+    # The name under which it was installed differs: cv2 is of opencv-python.
+    number = getattr(sys.modules.get(name), "__version__", None)
+    return number if isinstance(number, str) else None
+
+
+@cache
+def _installed(name: str) -> str | None:
+    """Return the version of Python or of a distribution; to look it up takes a millisecond."""
     if name == "python":
         return platform.python_version()
     try:
         return version(name)
     except PackageNotFoundError:
-        # The name under which it was installed differs: cv2 is of opencv-python.
-        number = getattr(sys.modules.get(name), "__version__", None)
-        return number if isinstance(number, str) else None
+        return None
 
 
 def version_differences(recorded: Mapping[str, str]) -> list[str]:

@@ -34,7 +34,7 @@ def replay(
         typer.Argument(metavar="[EPISODES]", help="Positions (-1 is the last), ids, or ranges such as 2:5; else all."),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Compare with what was recorded; so it is without --render or --window.")
+        bool, typer.Option("--check", help="Exit with 1 if an episode diverged, with --render or --window too.")
     ] = False,
     mode: Annotated[
         Literal["actions", "states", "first-state"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,10 +16,11 @@ import gymnasium as gym
 from tqdm import tqdm
 
 from recorder.episode import Episode
-from recorder.rebuilding import MakeEnv, environment_of
+from recorder.errors import DamagedError
+from recorder.rebuilding import MakeEnv, environment_of, without_window
 from recorder.recording import Recording
 from recorder.replaying.replay import replay_in
-from recorder.replaying.report import Mode, ReplayReport
+from recorder.replaying.report import Divergence, Mode, ReplayReport
 from recorder.replaying.states import GetState, SetState
 
 CHUNKS = 4
@@ -103,18 +105,35 @@ class Replayer:
     def replay(self, which: int | str) -> ReplayReport:
         """Replay the episode at a position, or with an id."""
         task = self._task
-        episode = task.recording[which]
-        skipped = task.skip_unrebuildable and task.make_env is None
-        return replay_in(
-            self._env(episode), episode, mode=task.mode, tolerance=task.tolerance, states=task.states, skipped=skipped
-        )
+        try:
+            episode = task.recording[which]
+            skipped = task.skip_unrebuildable and task.make_env is None
+            return replay_in(
+                self._env(episode),
+                episode,
+                mode=task.mode,
+                tolerance=task.tolerance,
+                states=task.states,
+                skipped=skipped,
+            )
+        except DamagedError as error:  # the others still have a verdict
+            return self._unreadable(which, error)
+
+    def _unreadable(self, which: int | str, error: DamagedError) -> ReplayReport:
+        """Return the report of an episode that cannot be read."""
+        note = self._task.recording.note(which) if isinstance(which, int) else None
+        name, steps = (str(which), 0) if note is None else (note.id, note.transitions)
+        where = Divergence(0, "", math.inf, f"cannot be read: {error}")
+        return ReplayReport(name, self._task.mode, self._task.tolerance, steps, 0, (), where)
 
     def _env(self, episode: Episode) -> gym.Env[Any, Any]:
         task = self._task
         key = "" if task.make_env is not None else json.dumps(episode.environment, sort_keys=True)
         if key not in self._made:
             where = f"episode {episode.id}"
-            env = environment_of(episode.environment, where, task.make_env, skip_unrebuildable=task.skip_unrebuildable)
+            env = environment_of(
+                without_window(episode.environment), where, task.make_env, skip_unrebuildable=task.skip_unrebuildable
+            )
             self._stack.callback(env.close)
             self._made[key] = env
         return self._made[key]

@@ -12,7 +12,7 @@ import gymnasium as gym
 
 from recorder.episode import Episode
 from recorder.errors import EpisodeError, RecorderError
-from recorder.rebuilding import MakeEnv, environment_of, left_out
+from recorder.rebuilding import MakeEnv, environment_of, left_out, without_window
 from recorder.replaying.comparing import EpisodeCheck
 from recorder.replaying.driving import Moment, Raised, drive, playable, start_notes
 from recorder.replaying.report import Divergence, Mode, ReplayReport
@@ -54,9 +54,8 @@ def replay(
     """
     with ExitStack() as stack:
         if env is None:
-            env = environment_of(
-                episode.environment, f"episode {episode.id}", make_env, skip_unrebuildable=skip_unrebuildable
-            )
+            recorded, where = without_window(episode.environment), f"episode {episode.id}"
+            env = environment_of(recorded, where, make_env, skip_unrebuildable=skip_unrebuildable)
             stack.callback(env.close)
         return replay_in(
             env, episode, mode=mode, tolerance=tolerance, states=states, skipped=skip_unrebuildable and make_env is None

@@ -54,6 +54,20 @@ def test_an_environment_by_the_name_of_what_makes_it(tmp_path: Path) -> None:
         replay_all(tmp_path, make_env=CountingEnv, mode="states")
 
 
+def test_an_episode_that_is_damaged_has_a_row_of_its_own(tmp_path: Path) -> None:
+    for seed in range(2):
+        with Recorder(gym.make("CartPole-v1"), tmp_path, verbose=False) as env:
+            roll(env, seed=seed)
+    (table, _) = sorted(tmp_path.glob("shards/*/data.h5"))
+    data = bytearray(table.read_bytes())
+    data[len(data) // 2] ^= 1
+    table.write_bytes(data)
+    damaged, sound = replay_all(tmp_path)
+    assert sound.verdict == "exact"
+    assert not damaged.agrees and "cannot be read" in str(damaged) and "data.h5" in str(damaged)
+    assert damaged.compared == 0 < damaged.steps
+
+
 class TestCommand:
     def test_a_table_and_an_exit_code(self, carts: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["replay", str(carts), "--check"]) == 1

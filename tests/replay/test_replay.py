@@ -130,6 +130,20 @@ class TestExact:
         assert (said["verdict"], said["divergence"], said["episode"]) == ("exact", None, episode.id)
         assert [leaf["path"] for leaf in said["leaves"]] == ["observation", "reward", "terminated", "truncated"]
 
+    def test_no_window_is_opened_where_the_recording_had_one(self, tmp_path: Path) -> None:
+        (episode,) = record(gym.make("CartPole-v1", render_mode="human"), tmp_path, [0])
+        made = []
+        original = gym.make
+
+        def make(*args: Any, **kwargs: Any) -> gym.Env[Any, Any]:
+            made.append(original(*args, **kwargs))
+            return made[-1]
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(gym, "make", make)
+            assert replay(episode).verdict == "exact"
+        assert [env.render_mode for env in made] == [None]
+
 
 class TestDiverged:
     def test_noise_that_no_seed_reaches(self, tmp_path: Path) -> None:
