@@ -191,7 +191,7 @@ def test_few_files_are_open_however_many_are_read_and_all_go_on(tmp_path: Path) 
             assert dataset[2:4].tolist() == [i + 2, i + 3]
             assert "rows" in files[-i]
     assert descriptors() <= before + MOST_OPEN
-    del files, datasets
+    del files, datasets, dataset
     assert descriptors() <= before
 
 
