@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
-from recorder.cli import converting, discarding, following, making, mending, reading, replaying, showing
+from recorder.cli import converting, discarding, editing, following, making, mending, reading, replaying, showing
 from recorder.cli.printing import ReaderGoneError, printable, say
 
 # Typer names no other of Click's errors, and since 0.26 it brings its own Click.
@@ -31,6 +31,12 @@ app.command("follow", epilog=following.EXAMPLES)(following.follow)
 app.command("verify", epilog=mending.VERIFY_EXAMPLES)(mending.verify)
 app.command("recover", epilog=mending.RECOVER_EXAMPLES)(mending.recover)
 app.command("convert", epilog=converting.EXAMPLES)(converting.convert)
+app.command("merge", epilog=editing.MERGE_EXAMPLES)(editing.merge)
+app.command("split", epilog=editing.SPLIT_EXAMPLES)(editing.split)
+app.command("filter", epilog=editing.FILTER_EXAMPLES)(editing.filter_episodes)
+app.command("delete", epilog=editing.DELETE_EXAMPLES, context_settings={"ignore_unknown_options": True})(editing.delete)
+app.command("label", epilog=editing.LABEL_EXAMPLES, context_settings={"ignore_unknown_options": True})(editing.label)
+app.command("compact", epilog=editing.COMPACT_EXAMPLES)(editing.compact)
 app.add_typer(discarding.app, name="discarded")
 
 
