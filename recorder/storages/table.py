@@ -208,13 +208,16 @@ class TableWriter(Writer):
     def _dense_rows(self, pieces: Sequence[Piece]) -> Mapping[str, Array | Ragged]:
         """Return the rows of all leaves in `pieces`."""
         gathered: dict[str, list[Array | Ragged]] = {leaf.path: [] for leaf in self._leaves}
+        together, back = _together(pieces)
         with ExitStack() as stack:
-            for part, spans in _by_part(pieces):
+            for part, spans in _by_part(together):
                 source = self._source(part, stack)
                 for leaf in self._leaves:
                     gathered[leaf.path].append(source(leaf, spans[leaf.per]))
-        empty = {leaf.path: empty_rows(leaf) for leaf in self._leaves}
-        return {path: concatenate(rows or [empty[path]]) for path, rows in gathered.items()}
+        return {
+            leaf.path: dense_take(concatenate(gathered[leaf.path] or [empty_rows(leaf)]), back[leaf.per])
+            for leaf in self._leaves
+        }
 
     def _source(self, part: Part, stack: ExitStack) -> Callable[[Leaf, slice | Array], Array | Ragged]:
         """Return what reads rows of a part, from memory or from its file."""
@@ -231,13 +234,13 @@ class TableWriter(Writer):
         parts = {id(piece.part): piece.part for piece in pieces}
         loaded = {key: self._sparse_of(part) for key, part in parts.items()}
         classes = {path: column.leaf.per for columns in loaded.values() for path, column in columns.items()}
+        together, back = _together(pieces)
+        spans = list(_by_part(together))
         joined = []
         for path, per in classes.items():
-            rows: list[Sparse | int] = []
-            for part, spans in _by_part(pieces):
-                rows.append(_take_sparse(loaded[id(part)], path, spans[per]))
-            joined.append(join_sparse(path, rows))
-        return [column for column in joined if column.present.any()]
+            column = join_sparse(path, [_take_sparse(loaded[id(part)], path, index[per]) for part, index in spans])
+            joined.append(take(column, back[per]))
+        return [column for column in joined if isinstance(column, Sparse) and column.present.any()]
 
     def _sparse_of(self, part: Part) -> dict[str, Sparse]:
         if part.rows is not None:
@@ -328,6 +331,27 @@ def _steps_of(runs: Sequence[Run]) -> Array:
     """Return a number of each row that says no more than which of them begin an episode: those are 0."""
     steps = [np.arange(run.stop - run.start) + (not run.first) for run in runs]
     return np.concatenate([np.empty(0, np.int64), *steps])
+
+
+def _together(pieces: Sequence[Piece]) -> tuple[list[Piece], dict[Per, slice | Array]]:
+    """Return pieces with those of one part side by side, and where the rows of each class then lie, in their old order.
+
+    The parts of a vector environment hold rows of many segments, and a segment lies in many parts.
+    """
+    parts = {part: i for i, part in enumerate(dict.fromkeys(id(piece.part) for piece in pieces))}
+    order = np.argsort(np.array([parts[id(piece.part)] for piece in pieces], np.int64), kind="stable")
+    starts = np.fromiter((piece.start for piece in pieces), np.int64, len(pieces))
+    lengths = np.fromiter((piece.stop for piece in pieces), np.int64, len(pieces)) - starts
+    firsts = np.fromiter((piece.first for piece in pieces), np.int64, len(pieces))
+    back: dict[Per, slice | Array] = {"moment": _moved(lengths, order), "transition": _moved(lengths - firsts, order)}
+    return [pieces[i] for i in order.tolist()], back
+
+
+def _moved(lengths: Array, order: Array) -> slice | Array:
+    """Return where rows of pieces lie, one piece after another, once the pieces were put in another order."""
+    starts = np.empty_like(lengths)
+    starts[order] = np.cumsum(lengths[order]) - lengths[order]
+    return positions(starts, starts + lengths)
 
 
 def _by_part(pieces: Sequence[Piece]) -> Iterator[tuple[Part, dict[Per, slice | Array]]]:
