@@ -107,16 +107,18 @@ def lane_seeds(env: VectorEnv[Any, Any, Any], seed: Any) -> list[int | None]:
     return [None if each is None else int(each) for each in seed]
 
 
-def generators(env: VectorEnv[Any, Any, Any], lanes: Sequence[int]) -> list[Start]:
+def generators(env: VectorEnv[Any, Any, Any], lanes: Sequence[int], *, unused: bool = False) -> list[Start]:
     """Return how these sub-environments begin an episode without a seed: the states of their generators now.
 
-    Where the generator is still as its seed made it, that seed is as good as one that was given.
+    Where a generator that may be `unused` is still as its seed made it, that seed is as good as one that was given.
     """
     base = env.unwrapped
     if isinstance(base, SyncVectorEnv):
-        return [_start(base.envs[lane].unwrapped.np_random, base.envs[lane].unwrapped.np_random_seed) for lane in lanes]
+        inner = [base.envs[lane].unwrapped for lane in lanes]
+        return [_start(each.np_random, each.np_random_seed if unused else None) for each in inner]
     if isinstance(base, AsyncVectorEnv):
-        states, seeds = base.get_attr("np_random"), base.get_attr("np_random_seed")
+        states = base.get_attr("np_random")
+        seeds = base.get_attr("np_random_seed") if unused else [None] * env.num_envs
         return [_start(states[lane], seeds[lane]) for lane in lanes]
     return [Start(None, None, None)] * len(lanes)
 

@@ -27,8 +27,10 @@ class Given(NamedTuple):
     mask: Mask
 
 
-def without_final(infos: Mapping[str, Any]) -> dict[str, Any]:
+def without_final(infos: Any) -> Any:
     """Return infos without the final observations."""
+    if isinstance(infos, list):
+        return [without_final(info) for info in infos]
     return {key: value for key, value in infos.items() if key not in (FINAL_OBSERVATION, f"_{FINAL_OBSERVATION}")}
 
 
@@ -93,25 +95,29 @@ def columns(
     final: dict[str, list[tuple[int, Given]]] = {}
     ending = {k for k, _ in place.finals}
     for k, snapshot in infos:
-        ended = isinstance(snapshot, dict) and k in ending
-        for each in given(_without(snapshot) if ended else snapshot, place.lanes):
+        rest, last = _parted(snapshot) if k in ending else (snapshot, {})
+        for each in given(rest, place.lanes):
             main.setdefault(each.path, []).append((k, each))
-        if ended:
-            for each in given(snapshot.get(FINAL_INFO, {}), place.lanes):
-                final.setdefault(each.path, []).append((k, each))
+        for each in given(last, place.lanes):
+            final.setdefault(each.path, []).append((k, each))
     found: dict[str, Rows] = {}
-    rest: list[tuple[int, str, Any]] = []
+    others: list[tuple[int, str, Any]] = []
     for path in filter(keep, dict.fromkeys([*main, *final])):
         column = _stacked(path, main.get(path, []), final.get(path, []), place)
         if column is None:
-            rest += [(row, path, value) for row, value in _single(main.get(path, []), final.get(path, []), place)]
+            others += [(row, path, value) for row, value in _single(main.get(path, []), final.get(path, []), place)]
         elif len(column.values):
             found[path] = column
-    return {**found, **_by_value(rest, place.length, keep, note_unkept)}
+    return {**found, **_by_value(others, place.length, keep, note_unkept)}
 
 
-def _without(infos: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in infos.items() if key not in (FINAL_INFO, f"_{FINAL_INFO}")}
+def _parted(infos: Any) -> tuple[Any, Any]:
+    """Return infos without what belongs to the last rows of episodes, and that."""
+    if isinstance(infos, list):
+        parts = [_parted(info) for info in infos]
+        return [rest for rest, _ in parts], [last for _, last in parts]
+    rest = {key: value for key, value in infos.items() if key not in (FINAL_INFO, f"_{FINAL_INFO}")}
+    return rest, infos.get(FINAL_INFO, {})
 
 
 def _stacked(

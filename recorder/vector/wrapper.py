@@ -179,7 +179,7 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         unseeded = [lane for lane in lanes if seeds[lane] is None]
         starts = {lane: Start(seeds[lane], kept, None) for lane in lanes}
         # A batched environment has one generator for all.
-        states = generators(self.env, unseeded) if self._split and unseeded else []
+        states = generators(self.env, unseeded, unused=not self._ready) if self._split and unseeded else []
         return starts | {
             lane: state._replace(options=kept) for lane, state in zip(unseeded, states, strict=bool(states))
         }
