@@ -142,6 +142,27 @@ def files_below(folder: Path) -> Iterator[Path]:
             yield Path(parent, name)
 
 
+def check_plain(folder: Path) -> list[str]:
+    """Return the names of all files below a folder, relative to it.
+
+    Raises:
+        FormatError: something is a link, a pipe or a device: reading it may lead elsewhere, or hang.
+    """
+    names: list[str] = []
+    root = str(folder)
+    folders = [root]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(entry.path)
+                elif entry.is_file(follow_symlinks=False):
+                    names.append(entry.path[len(root) + 1 :].replace(os.sep, "/"))
+                else:
+                    plain_size(Path(entry.path))
+    return names
+
+
 def inside(folder: Path, relative: str) -> Path:
     """Return the path of a file named in a file, which must lie below `folder`.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ import msgspec
 from recorder.episodes import EpisodeNote, EpisodeTable, encode_episodes
 from recorder.errors import FormatError, WriteError
 from recorder.files import (
+    check_plain,
     check_size,
     check_sum,
     checksum,
@@ -223,7 +224,11 @@ class Shard:
 
         Raises:
             DamagedError: a file is missing, has another size, or, for tables, another checksum.
+            FormatError: there is a table that the manifest does not list, a link, a pipe or a device.
         """
+        for name in check_plain(self.path):
+            if name not in self.manifest.files and PurePosixPath(name).suffix in CHECKED:
+                raise FormatError(f"{self.path / name} is not listed in {MANIFEST}: nobody knows whether it is whole")
         for name, (size, crc) in self.manifest.files.items():
             path = inside(self.path, name)
             if path.suffix in CHECKED:

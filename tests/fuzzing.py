@@ -45,6 +45,7 @@ SECONDS = 5
 
 GOLDEN = Path(__file__).parent / "data" / "format-0"
 NUMBERS = [0, 1, 2, 127, 128, 255, 256, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**62, 2**63 - 1, 2**64 - 1]
+WAYS = ["flip", "byte", "number", "number", "cut", "grow", "drop", "repeat", "zero", "swap", "head"]
 TEXTS = ["", "/", "..", "../../../../etc/passwd", "/etc/passwd", "a" * 100_000, "\0", "\ud800", "info", "é", "%2E%2E"]
 
 
@@ -62,7 +63,7 @@ def changed(data: bytes, chance: random.Random) -> tuple[bytes, str]:
     at = chance.randrange(len(data)) if data else 0
     far = min(len(data), at + 1 + int(2 ** chance.uniform(0, 12)))
     number = chance.choice(NUMBERS) & (2**64 - 1)
-    match chance.choice("flip byte number number cut grow drop repeat zero swap head".split()):
+    match chance.choice(WAYS):
         case "flip":
             places = [chance.randrange(len(data)) for _ in range(chance.choice([1, 1, 2, 8]))] if data else []
             new = bytearray(data)
@@ -174,7 +175,7 @@ def mended(file: Path, new: bytes, old: bytes) -> bytes:
     if file.name.startswith("c."):
         return zarr_mended(new, old)
     if new.startswith(b"chunks0\n"):
-        return new[:8] + google_crc32c.value(new[12:_part_head(new)]).to_bytes(4, "little") + new[12:]
+        return new[:8] + google_crc32c.value(new[12 : _part_head(new)]).to_bytes(4, "little") + new[12:]
     return new
 
 
@@ -191,7 +192,7 @@ def zarr_mended(new: bytes, old: bytes) -> bytes:
         return new
     end = len(data) - count * 16 - 4
     for start, size in np.frombuffer(bytes(data[end : end + count * 16]), "<u8").reshape(-1, 2).tolist():
-        if 4 < size and start + size <= end:
+        if size > 4 and start + size <= end:
             data[start + size - 4 : start + size] = google_crc32c.value(bytes(data[start : start + size - 4])).to_bytes(
                 4, "little"
             )
@@ -356,18 +357,22 @@ def _stop(*_: object) -> None:
 
 def samples(folder: Path) -> dict[str, Path]:
     """Return small recordings of every kind, and one of a writer that died."""
-    found = {path.name: path for path in sorted(GOLDEN.iterdir())}
-    for name, path in made(folder):
-        found[name] = path
-    return found
+    return {**{path.name: path for path in sorted(GOLDEN.iterdir())}, **dict(made(folder))}
 
 
 def made(folder: Path) -> Any:
     """Record what is no golden recording yet: other tables, and all storages in staging, after a kill."""
     from environments import CountingEnv, roll
 
-    from recorder import DictStorage, HDF5Storage, ImageFileStorage, NpzStorage, ParquetStorage, VideoStorage
-    from recorder import ZarrStorage
+    from recorder import (
+        DictStorage,
+        HDF5Storage,
+        ImageFileStorage,
+        NpzStorage,
+        ParquetStorage,
+        VideoStorage,
+        ZarrStorage,
+    )
 
     tables = {"npz": NpzStorage(), "npz-compressed": NpzStorage(compressed=True), "parquet": ParquetStorage()}
     for name, table in tables.items():

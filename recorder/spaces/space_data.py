@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from recorder.errors import FormatError
 from recorder.leaf import JSON, encode_keys
-from recorder.spaces.array_json import Integer, Length, Numbers, Shape, dtype_from_json, numbers_from_json
+from recorder.spaces.array_json import DTYPES, Integer, Length, Numbers, Shape, dtype_from_json, numbers_from_json
 
 DEEPEST = 64
 """A space nests no deeper than this."""
@@ -73,7 +73,9 @@ class BoxData(SpaceData, frozen=True):
         return box
 
     def elements(self) -> int:
-        return math.prod(self.shape)
+        # Bounds have the dtype of the values, and two flags go with them: four bytes for each of uint8.
+        bound = dtype_from_json(self.dtype).itemsize if self.dtype in DTYPES else 8
+        return math.prod(self.shape) * (2 * bound + 2) // 4
 
 
 class DiscreteData(SpaceData, frozen=True):

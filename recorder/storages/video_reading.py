@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import IO, cast
 
@@ -36,6 +36,9 @@ INDEX_BYTES = 64 << 20
 
 MOST_FRAMES = INDEX_BYTES // 4
 """More frames are refused before memory is taken: such an index lists a size for each."""
+
+MOST_PARTS = 1_000
+"""A closed file has a handful of outermost boxes; of a million tiny ones no more than these are looked at."""
 
 DECODERS = 8
 """Decoders that a reader keeps, each where it stopped."""
@@ -119,7 +122,7 @@ def read_track(path: Path) -> Track:
 def _index(file: IO[bytes]) -> tuple[Boxes, int]:
     """Return the `moov` box of a file and the file's size; fragments tell that it was not closed."""
     end = os.fstat(file.fileno()).st_size
-    parts = dict(_parts(file, end))
+    parts = dict(islice(_parts(file, end), MOST_PARTS))
     if b"moov" not in parts or b"moof" in parts:
         raise ValueError("it has no index: it is cut, or was not closed")
     start, size = parts[b"moov"]

@@ -138,7 +138,7 @@ class Track(ShardWriter):
 
     def recover_chunk(self, start: int, rows: int, data: bytes) -> None:
         """Take over a chunk of a checkpoint, unless it is damaged, known, or comes after a gap."""
-        if not start <= self.rows < start + rows:
+        if not start <= self.rows < start + rows or rows > self.grid.chunk_rows:
             return
         try:
             self._take(start, rows, data)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from recorder.errors import DamagedError
@@ -23,6 +24,9 @@ HEAD = struct.Struct("<8s4sIQ")
 """Magic, checksum, bytes of the paths, lines of the table."""
 
 COLUMNS = 5
+
+MOST_ROWS = 1 << 40
+"""No segment has a higher number, and none has more rows."""
 
 
 class Entry(NamedTuple):
@@ -82,11 +86,23 @@ def read_part(path: Path) -> tuple[Part, list[Entry]]:
     first = HEAD.size + names + lines * COLUMNS * 8
     if first > len(data) or crc_bytes(data[12:first]) != crc:
         raise DamagedError(f"{path} has changed since it was written: the CRC-32C of its table differs")
-    paths = json.loads(data[HEAD.size : HEAD.size + names])
+    paths = _paths(path, data[HEAD.size : HEAD.size + names])
     table = np.frombuffer(data, "<i8", lines * COLUMNS, HEAD.size + names).reshape(-1, COLUMNS)
-    ends = first + np.cumsum(table[:, 4])
+    segments, leaves, starts, rows, sizes = table.T
+    if (table < 0).any() or (rows == 0).any() or (leaves >= len(paths)).any() or (sizes > len(data)).any():
+        raise DamagedError(f"{path} has a table of chunks that cannot be")
+    if (starts > MOST_ROWS).any() or (rows > MOST_ROWS).any() or (segments > MOST_ROWS).any():
+        raise DamagedError(f"{path} has a table of chunks that cannot be")
+    ends = first + np.cumsum(sizes)
     entries = [
-        Entry(segment, paths[leaf], start, rows, data[end - size : end])
-        for (segment, leaf, start, rows, size), end in zip(table.tolist(), ends.tolist(), strict=True)
+        Entry(segment, paths[leaf], start, count, data[end - size : end])
+        for (segment, leaf, start, count, size), end in zip(table.tolist(), ends.tolist(), strict=True)
     ]
     return Part(path, first, entries), entries
+
+
+def _paths(path: Path, data: bytes) -> list[str]:
+    try:
+        return msgspec.json.decode(data, type=list[str])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise DamagedError(f"{path} does not name its leaves: {error}") from error

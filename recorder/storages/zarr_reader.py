@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 from recorder.columns import Coded, Column, SpanColumn
 from recorder.errors import DamagedError, FormatError
-from recorder.files import missing
+from recorder.files import missing, read_small
 from recorder.leaf import Leaf
 from recorder.storages.base import Counts, Reader
 from recorder.storages.table_reading import LazyColumns
@@ -34,9 +35,7 @@ class ArrayFolder:
     def _declared(self) -> tuple[Grid, int]:
         path = self._path / "zarr.json"
         try:
-            if path.stat().st_size > JSON_BYTES:
-                raise FormatError(f"{path} has {path.stat().st_size} bytes; more than {JSON_BYTES} are refused")
-            data = path.read_bytes()
+            data = read_small(path, JSON_BYTES)
         except FileNotFoundError:
             raise missing(path) from None
         try:
@@ -53,7 +52,10 @@ class ArrayFolder:
         grid, rows = self._declared
         if rows != self._expected:
             raise DamagedError(f"{self._path}/zarr.json has {rows} rows, {self._expected} were recorded")
-        return StoredChunks(grid, [self._file(i) for i in range(-(-rows // grid.shard_rows))])
+        files = -(-rows // grid.shard_rows)
+        if files > len(os.listdir(self._path)):  # noqa: PTH208
+            raise DamagedError(f"{self._path} lacks files: {rows:,} rows are in {files:,}")
+        return StoredChunks(grid, [self._file(i) for i in range(files)])
 
     def _file(self, number: int) -> ShardFile:
         return ShardFile(self._path / self.grid.key(number), self.grid)

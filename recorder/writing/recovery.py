@@ -14,7 +14,7 @@ import msgspec
 from recorder.discarded import QUOTA, put_aside, trim
 from recorder.episodes import ID, EpisodeNote, decode_notes
 from recorder.errors import FormatError, RecorderError
-from recorder.files import is_not_now, read_small, remove, sync
+from recorder.files import check_plain, is_not_now, read_small, remove, sync
 from recorder.holdings import ids_of, shard_names
 from recorder.leaf import JSON, Leaf
 from recorder.schema import Schema, read_schema
@@ -148,6 +148,7 @@ class Rescue:
 
     def _commit_whole(self, staging: Staging, notes: Sequence[EpisodeNote], earlier: int, recovery: Recovery) -> None:
         leaves = list(self.schema.leaves.values())
+        check_plain(staging.path)
         writer = self.schema.storage.recover(staging.path / ROWS, leaves)
         try:
             whole = self._whole(notes, writer, recovery)
