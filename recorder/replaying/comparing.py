@@ -13,6 +13,7 @@ from recorder.digests import digest, digest_path
 from recorder.episode import Episode
 from recorder.errors import RowError
 from recorder.leaf import Leaf
+from recorder.repeated import mark_path
 from recorder.replaying.lossy import CodecBound
 from recorder.replaying.report import Divergence, LeafError, Method
 from recorder.schema import Schema
@@ -126,6 +127,9 @@ class LeafCheck:
             else:
                 self._bound = CodecBound(schema.storage.of(leaf), leaf)
 
+        marks = mark_path(leaf)
+        self._marks = RecordedRows(columns[marks]) if marks in columns and leaf.path in columns else None
+        self.skipped = 0
         self._by_value = self._digests is None and self._bound is None
 
     @property
@@ -136,7 +140,11 @@ class LeafCheck:
     def compare(self, step: int, value: Any) -> None:
         """Compare what a replay gave at a step, 0 being the reset."""
         row = step - (self.leaf.per == "transition")
-        error, message = self._error(row, value)
+        if self._marks is not None and self._marks[row]:
+            self.skipped += 1
+            error, message = 0.0, ""
+        else:
+            error, message = self._error(row, value)
         allowed = self._tolerance
         if self._bound is not None and math.isfinite(error):
             allowed = max(allowed, self._bound.allowed)
@@ -217,6 +225,12 @@ class EpisodeCheck:
         """The first divergence; at one step, that of the first leaf."""
         found = [check.divergence for check in self._checks.values() if check.divergence is not None]
         return min(found, key=lambda divergence: divergence.step, default=None)
+
+    def notes(self) -> Iterator[str]:
+        """Yield what was not compared, though it is there."""
+        for path, check in self._checks.items():
+            if check.skipped:
+                yield f"{check.skipped} rows of {path} were not taken when it was recorded, and are not compared"
 
     def results(self) -> tuple[LeafError, ...]:
         """Return what was found of each leaf."""

@@ -109,7 +109,7 @@ def compared(
     """Drive an environment through an episode, and compare."""
     check = EpisodeCheck(episode, episode.schema, report.tolerance)
     done, raised = 0, None
-    notes = []
+    notes: list[str] = []
     try:
         for moment in drive(env, episode, report.mode, access):
             done = moment.step
@@ -121,6 +121,7 @@ def compared(
                 check.outcome(done, moment.reward, moment.terminated, moment.truncated)
     except Raised as error:
         raised = Divergence(error.step, "", math.inf, str(error))
+    notes += check.notes()
     missing = playable(episode) - done
     if missing and raised is None:
         notes.append(f"the environment was over after step {done}; {missing} recorded steps were not compared")

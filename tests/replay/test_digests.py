@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from recorder import (
     replay,
 )
 from recorder.digests import digest
+from recorder.storages.video import VideoWriter
 from recorder.verify import verify
 from recorder.writing.recovery import recover
 
@@ -144,6 +146,34 @@ def test_rendered_frames_have_digests_too(tmp_path: Path) -> None:
     recording = record(tmp_path, env=CameraEnv(render_mode="rgb_array"), record_render=True)
     episode = recording[0]
     assert list(episode.columns["digest/render"][:]) == list(episode.columns["digest/observation/camera"][:])
+
+
+def test_pictures_that_were_not_taken_are_counted_and_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recorder.writing.pipeline.RING_BYTES", 8 * SIDE * SIDE * 3 + 1024)
+    gate, append = threading.Event(), VideoWriter.append
+
+    def held_up(self: Any, rows: Any, runs: Any) -> None:
+        gate.wait(30)
+        append(self, rows, runs)
+
+    monkeypatch.setattr(VideoWriter, "append", held_up)
+    with Recorder(CameraEnv(40), tmp_path, when_behind="repeat", verbose=False) as env:
+        env.reset(seed=0)
+        for k in range(40):
+            env.step(k % 4)
+        gate.set()
+    (episode,) = Recording(tmp_path)
+    marked = int(episode.columns["repeated/observation/camera"][:].sum())
+    report = replay(episode, CameraEnv(40))
+    assert report.verdict == "exact" and marked > 10
+    assert report.notes == (
+        f"{marked} rows of observation/camera were not taken when it was recorded, and are not compared",
+    )
+    unmarked = int(np.flatnonzero(~episode.columns["repeated/observation/camera"][:])[-1])
+    found = replay(episode, CameraEnv(40, flipped=unmarked)).divergence
+    assert found is not None and found.step == unmarked
 
 
 def test_keep_if_sees_an_episode_with_its_digests(tmp_path: Path) -> None:
