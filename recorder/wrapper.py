@@ -8,6 +8,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, Literal, SupportsFloat, TypeVar
 
@@ -19,12 +20,13 @@ from gymnasium.wrappers import Autoreset
 from recorder.episode import Episode
 from recorder.episodes import Start
 from recorder.errors import ClosedError, EpisodeError, RowError
-from recorder.leaf import JSON, Leaf
+from recorder.leaf import JSON, MOMENT_NAMES, Leaf
 from recorder.repeated import WhenBehind
 from recorder.replaying.states import GetState, required_get, state_space
 from recorder.routing import layouts
 from recorder.routing.planning import Plan
 from recorder.schema import StepSpace
+from recorder.selection import Memory, Selection
 from recorder.step_cost import StepCost
 from recorder.stepping import Hooks, MeasuredStep, Step, StepResult, compile_measured_step, compile_step
 from recorder.storages.base import Storage
@@ -34,7 +36,7 @@ from recorder.writing.committing import CommitOptions
 from recorder.writing.opening import end_for, plain_json
 from recorder.writing.origin import origin_of
 from recorder.writing.rows import refused
-from recorder.writing.writer import Existing, RecordingWriter
+from recorder.writing.writer import Existing, Kept, RecordingWriter
 
 ObsType = TypeVar("ObsType")
 ActType = TypeVar("ActType")
@@ -63,6 +65,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         extra: Mapping[str, Space[Any]] | None = None,
         exclude: Sequence[str] = (),
         keep_if: Callable[[Episode], object] | None = None,
+        select: Selection | None = None,
+        failures: Path | str | None = None,
         record_render: bool = False,
         record_state: bool | GetState = False,
         auto_seed: bool = False,
@@ -85,6 +89,8 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             extra: spaces of your own values of a step, which `record(...)` gives before each `step`.
             exclude: globs of leaf paths that are not recorded, such as `info/debug*`.
             keep_if: called with each finished `Episode`; a false result puts it aside. It runs on another thread.
+            select: which episodes are recorded, and how much of them; by default all of all.
+            failures: the folder of a second recording for episodes that `keep_if` does not keep.
             record_render: also keep `env.render()` of every moment, as the leaf `render`.
             record_state: also keep the simulator's state of every moment, as the leaf `state`, for replays that set it:
                 True where the environment offers it, or a function `get(env)`.
@@ -113,6 +119,11 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             raise EpisodeError(
                 f"record_render needs an environment with render_mode='rgb_array', this one has {env.render_mode!r}"
             )
+        self._select = select or Selection()
+        self._memory = Memory(self._select.last_seconds) if self._select.last_seconds is not None else None
+        self._skips = when_behind != "block"
+        if self._select.pictures_every > 1 and when_behind == "block":
+            when_behind = "repeat"  # so rows without a picture have marks; for room the step still waits
         get_state = None
         if record_state:
             get_state = required_get(env, None if record_state is True else record_state, "record_state")
@@ -124,7 +135,9 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             exclude=exclude,
             existing=existing,
             keep_if=keep_if,
-            options=CommitOptions(flush_every, fsync, trash, digests, when_behind),
+            options=CommitOptions(
+                flush_every, fsync, trash, digests, when_behind, None if failures is None else Path(failures).absolute()
+            ),
             origin=origin_of(env, about or {}),
         )
         self._extra: dict[str, Any] | None = None
@@ -137,6 +150,9 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._verbose = verbose
         self._base = env.unwrapped
         self._ignored = 0
+        self._numbers = 0
+        self._kept = Kept(0, 0)
+        self._unrecorded_end = False
         self._began = 0.0
         self._broken_at = -1
         self._step: Step = Recorder._step_outside  # or the step that records, while an episode runs
@@ -164,8 +180,30 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             seed = secrets.randbelow(1 << 32)
         start = unseeded_start(self._base, options) if seed is None else Start(int(seed), kept_options(options), None)
         observation, info = self.env.reset(seed=seed, options=options)
-        self._begin(start, observation, info)
+        self._meet(start, observation, info)
         return observation, info
+
+    def _meet(self, start: Start, observation: ObsType, info: dict[str, Any]) -> None:
+        """Record the episode that a reset began, remember it, or let it run, as the selection says."""
+        number, rejected = self._numbers, self._writer.rejected
+        self._numbers += 1
+        self._unrecorded_end = False
+        enough = self._select.enough(self._kept.episodes - rejected.episodes, self._kept.steps - rejected.steps)
+        if enough or not self._select.names(number):
+            self._step = Recorder._unselected_step
+        elif self._memory is not None:
+            self._began = time.perf_counter()
+            self._memory.clear()
+            self._memory.add({"observation": observation, "time": 0.0, **self._seen()}, info)
+            self._remembered_start = start
+            self._step = Recorder._remembered_step
+        else:
+            self._begin(start, observation, info)
+
+    def _seen(self) -> dict[str, Any]:
+        """Return what is looked at in each moment besides the observation."""
+        seen = {"render": self.env.render()} if self._render else {}
+        return seen | ({"state": self._get_state()} if self._get_state is not None else {})
 
     def _begin(self, start: Start, observation: ObsType, info: dict[str, Any]) -> None:
         """Open an episode with the observation that a reset gave."""
@@ -173,20 +211,25 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         writer.begin_checked(start)
         self._began = time.perf_counter()
         try:
-            values = {"observation": observation, "time": 0.0}
-            if self._render:
-                values["render"] = self.env.render()
-                writer.declare_render(values["render"])
-            if self._get_state is not None:
-                values["state"] = self._get_state()
-                writer.declare_state(state_space(values["state"]))
-            writer.prepare(values)
-            writer.put(values, info)
+            self._put_first({"observation": observation, "time": 0.0, **self._seen()}, info)
         except BaseException:
             writer.finish("reset")
             raise
-        if writer.ring is not self._ring:  # another leaf was found, or this is a forked child
-            self._ring, self._recorded_step = writer.ring, None
+        self._go_on()
+
+    def _put_first(self, values: dict[str, Any], info: Mapping[str, Any]) -> None:
+        """Put row 0 of an episode, the very first of which decides what frames and states look like."""
+        if self._render:
+            self._writer.declare_render(values["render"])
+        if self._get_state is not None:
+            self._writer.declare_state(state_space(values["state"]))
+        self._writer.prepare(values)
+        self._writer.put(values, info)
+
+    def _go_on(self) -> None:
+        """Record the steps from here on."""
+        if self._writer.ring is not self._ring:  # another leaf was found, or this is a forked child
+            self._ring, self._recorded_step = self._writer.ring, None
         self._broken_at = -1
         self._step = self._recorded_step or Recorder._first_step
 
@@ -217,12 +260,25 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._measured_step = compile_measured_step(writer, hooks, self.cost)
         self._skipping_step = compile_measured_step(writer, hooks, self.cost, skip=True)
         self._step = self._recorded_step = compile_step(writer, hooks)
+        if self._select.pictures_every > 1:
+            self._every_step, self._step = self._step, Recorder._sparse_step
+            self._recorded_step = self._step
         return self._step(self, action)
+
+    def _sparse_step(self, action: ActType) -> StepResult:
+        """Step, and take pictures in every n-th row only."""
+        row = self._ring.head
+        if (row - self._writer.first_row) % self._select.pictures_every == 0:
+            return self._every_step(self, action)
+        started = time.perf_counter()
+        if row >= self._ring.limit:
+            self._writer.boundary(skip=True)
+        return self._skipping_step(self, action, started)
 
     def _attended_step(self, action: ActType) -> StepResult:
         """Step at a row where the worker is woken, or waited for; such steps are measured."""
         started = time.perf_counter()
-        skip = self._writer.boundary(skip=True)
+        skip = self._writer.boundary(skip=self._skips)
         return (self._skipping_step if skip else self._measured_step)(self, action, started)
 
     def _put_slowly(self, names: tuple[str, ...], skip: bool, slot: int, *values: Any) -> None:
@@ -272,12 +328,12 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
     def _step_outside(self, action: ActType) -> StepResult:
         """Step an environment whose episode has ended or not begun; under `Autoreset` that begins the next one."""
         over = self._writer.episode_id is not None and self._writer.note.end in ("terminated", "truncated")
-        if self._autoreset and over:
+        if self._autoreset and (over or self._unrecorded_end):
             self._finish("reset")
             self._writer.check()
             start = unseeded_start(self._base, None)
             result = self.env.step(action)
-            self._begin(start, result[0], result[4])
+            self._meet(start, result[0], result[4])
             return result
         if not self._ignored:
             warnings.warn(
@@ -287,6 +343,61 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._ignored += 1
         return self.env.step(action)
 
+    def _unselected_step(self, action: ActType) -> StepResult:
+        """Step in an episode that is not recorded."""
+        result = self.env.step(action)
+        if self._autoreset and (result[2] or result[3]):
+            self._unrecorded_end, self._step = True, Recorder._step_outside
+        return result
+
+    def _remembered_step(self, action: ActType) -> StepResult:
+        """Step, and keep the row in memory."""
+        assert self._memory is not None
+        values = {"action": deepcopy(action)}
+        if self._has_extra:
+            self._require_extra()
+            values["extra"], self._extra = self._extra, None
+        result = self.env.step(action)
+        parts = zip(("observation", "reward", "terminated", "truncated"), result, strict=False)
+        now = {"time": time.perf_counter() - self._began}
+        self._memory.add(values | dict(parts) | now | self._seen(), result[4])
+        if result[2] or result[3]:
+            self._unrecorded_end, self._step = True, Recorder._step_outside
+        return result
+
+    def trigger(self, **labels: JSON) -> None:
+        """Record the last seconds of the running episode from memory, and the rest of it; label it.
+
+        The first row of such an episode comes from the middle of one, unless that is younger than `last_seconds`;
+        the label `first_step` is the number of steps before it.
+
+        Raises:
+            EpisodeError: there is no memory, which `select=Selection(last_seconds=…)` gives, or nothing is in it.
+        """
+        if self._memory is None:
+            raise EpisodeError("trigger() needs a memory: pass select=Selection(last_seconds=10)")
+        if self._writer.episode_id is not None:
+            self._writer.label(**labels)
+            return
+        if not self._memory.rows:
+            raise EpisodeError("trigger() has no episode: call reset() first")
+        self._record_memory(self._memory, labels)
+
+    def _record_memory(self, memory: Memory, labels: Mapping[str, JSON]) -> None:
+        """Put the rows that were remembered, and go on with those to come."""
+        writer, dropped, ended = self._writer, memory.dropped, self._unrecorded_end
+        self._began += memory.rows[0].values["time"]
+        (first, info), *rest = memory.take()
+        writer.begin_checked(Start(None, None, None) if dropped else self._remembered_start)
+        writer.label(**memory.labels, **({"first_step": dropped} if dropped else {}), **labels)
+        self._put_first({name: value for name, value in first.items() if name in MOMENT_NAMES}, info)
+        for values, info in rest:
+            writer.prepare(values)
+            writer.put(values, info)
+        self._go_on()
+        if ended:
+            self._over(bool(rest and rest[-1].values["terminated"]))
+
     def _finish(self, end: str) -> None:
         """Close the episode that is open, if there is one."""
         if self._writer.episode_id is None:
@@ -294,6 +405,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         if self._writer.ring.head == self._broken_at:
             self._writer.note.end = "interrupted"
         self._step = Recorder._step_outside
+        self._kept = self._kept.plus(self._writer.steps)
         self._writer.finish(end)
 
     # What a user says of the episode.
@@ -314,17 +426,30 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         Raises:
             EpisodeError: there is no episode since the last reset.
         """
-        self._writer.label(**labels)
+        if self._memory is not None and self._writer.episode_id is None:
+            self._memory.labels.update(plain_json(labels, "labels"))
+        elif self._step is not Recorder._unselected_step:
+            self._writer.label(**labels)
 
     def discard(self, reason: str = "discarded") -> None:
         """Put the episode aside: nothing of it will be in the data; later steps are not recorded until `reset`."""
+        if self._is_unrecorded():
+            return
         self._step = Recorder._step_outside
         self._writer.discard(reason)
 
     def end_episode(self, **labels: JSON) -> None:
         """End the episode here and keep it; later steps are not recorded until `reset`."""
-        self._writer.label(**labels)
-        self._finish("ended")
+        if not self._is_unrecorded():
+            self._writer.label(**labels)
+            self._finish("ended")
+
+    def _is_unrecorded(self) -> bool:
+        """Return whether the running episode was not selected, or is only in memory, which is then cleared."""
+        if self._memory is not None and self._writer.episode_id is None:
+            self._memory.clear()
+            return True
+        return self._step is Recorder._unselected_step
 
     def flush(self) -> None:
         """Return when every episode that is over is on disk, and the rows of a running one survive a kill."""

@@ -36,6 +36,9 @@ AT_ONCE = 0.5
 GRACE = 1.0
 """Seconds by which saving may be late before `step` waits for it."""
 
+FAILED = "keep_if"
+"""Why an episode is put aside that the user's function did not want to keep."""
+
 Judge = Callable[[EpisodeNote, Mapping[str, Column]], str | None]
 """Says why an episode is to be put aside, or None to keep it."""
 
@@ -43,7 +46,8 @@ Judge = Callable[[EpisodeNote, Mapping[str, Column]], str | None]
 @dataclass(frozen=True)
 class CommitOptions:
     """When and how finished episodes reach the disk; `digests` of pictures that are kept with loss let a replay compare
-    them exactly. A recording that is there already keeps to what it has.
+    them exactly. A recording that is there already keeps to what it has. What `keep_if` does not keep goes to the trash,
+    or to another recording, in the folder `failures` of the same file system.
     """
 
     flush_every: float = 10.0
@@ -51,6 +55,7 @@ class CommitOptions:
     trash: int = QUOTA
     digests: bool = True
     when_behind: WhenBehind = "block"
+    failures: Path | None = None
 
     def __post_init__(self) -> None:
         check_when_behind(self.when_behind)
@@ -162,7 +167,7 @@ class Committer:
         try:
             reason = reason or self._judged(note)
         finally:
-            if reason and not self._options.trash:
+            if reason and not self._options.trash and self._place(reason).name == "discarded":
                 self._drop(note)
             else:
                 self._finished.append(Finished(note, reason))
@@ -262,9 +267,9 @@ class Committer:
         remove(folder)
         found = pack(folder, self._storage, self._writer, self._leaves, notes)
         manifest = manifest_of(notes, found, self._staging.writer, self._origin)
-        manifest.reason = reason
+        place = self._place(reason)
+        manifest.reason = reason if place.name == "discarded" else ""
         seal(folder, manifest, self._options.fsync)
-        place = self._recording / ("discarded" if reason else "shards")
         place.mkdir(exist_ok=True)
         folder.rename(place / shard_name(self._staging.writer, self._shards, datetime.now(UTC)))
         # From here on they are there: whatever fails now, another commit would bring them twice.
@@ -276,6 +281,12 @@ class Committer:
         self._writer.forget([note.number for note in notes])
         if reason:
             self.tally.trimmed += trim(self._recording, self._options.trash)
+
+    def _place(self, reason: str) -> Path:
+        """Return the folder for shards of episodes that are put aside for a reason, or kept without one."""
+        if reason == FAILED and self._options.failures is not None:
+            return self._options.failures / "shards"
+        return self._recording / ("discarded" if reason else "shards")
 
     def _count(self, notes: Sequence[EpisodeNote], reason: str) -> None:
         tally = self.tally

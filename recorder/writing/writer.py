@@ -12,7 +12,7 @@ from functools import lru_cache
 from multiprocessing import parent_process
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from gymnasium.spaces import Box, Space
@@ -45,7 +45,7 @@ from recorder.shard import Origin
 from recorder.spaces.structure import Node, NoNode
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
-from recorder.writing.committing import GRACE, CommitOptions, Committer, Tally
+from recorder.writing.committing import FAILED, GRACE, CommitOptions, Committer, Tally
 from recorder.writing.opening import (
     annotated,
     annotated_render,
@@ -63,6 +63,17 @@ from recorder.writing.rows import Put, compile_put, refused
 from recorder.writing.staging import Staging
 
 Existing = Literal["append", "refuse", "replace"]
+
+
+class Kept(NamedTuple):
+    """A number of episodes and of their steps."""
+
+    episodes: int
+    steps: int
+
+    def plus(self, steps: int) -> Kept:
+        """Return this with one more episode of so many steps."""
+        return Kept(self.episodes + (steps > 0), self.steps + steps)
 
 
 _open: set[RecordingWriter] = set()
@@ -157,6 +168,7 @@ class RecordingWriter:
         self._settled = {"reward", "terminated", "truncated", "time"}
         self._undecided = {"observation", *SEEN}
         self._closed = False
+        self.rejected = Kept(0, 0)
         self._renew()
         self._meet(existing)
 
@@ -383,6 +395,11 @@ class RecordingWriter:
         return self.ring.head - self._first - (self.schema.rows == "episode")
 
     @property
+    def first_row(self) -> int:
+        """The position of row 0 of the open episode in the ring."""
+        return self._first
+
+    @property
     def calls(self) -> int:
         """The number of the next step, counting those that were refused."""
         return self.steps + len(self.note.refused) + 1
@@ -513,6 +530,8 @@ class RecordingWriter:
             kept = read_schema(self.path)
             self._follow(kept, dtypes=True)
             check_marks(self.path, kept, list(self.ring.pictures.values()))
+        if self.options.failures is not None and not create(self.options.failures, kept):
+            compare(self.options.failures, read_schema(self.options.failures), kept, dtypes=True)
         self.recovered = recover(self.path)
         staging = Staging.make(self.path, self.writer)
         judge = None if self._keep_if is None else self._judge
@@ -524,7 +543,10 @@ class RecordingWriter:
     def _judge(self, note: EpisodeNote, columns: Mapping[str, Column]) -> str | None:
         """Ask `keep_if` whether an episode is to be kept."""
         assert self._keep_if is not None
-        return None if self._keep_if(Episode(self.schema, note, columns)) else "keep_if"
+        if self._keep_if(Episode(self.schema, note, columns)):
+            return None
+        self.rejected = self.rejected.plus(note.transitions)
+        return FAILED
 
     def compile(self, names: tuple[str, ...], skip: bool = False) -> Put:
         """Return what puts one value of each named structure into a slot of the ring; with `skip`, no pictures."""
