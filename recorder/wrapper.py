@@ -353,7 +353,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
     def _remembered_step(self, action: ActType) -> StepResult:
         """Step, and keep the row in memory."""
         assert self._memory is not None
-        values = {"action": deepcopy(action)}
+        values: dict[str, Any] = {"action": deepcopy(action)}
         if self._has_extra:
             self._require_extra()
             values["extra"], self._extra = self._extra, None

@@ -27,7 +27,7 @@ FLOORS = (
     "storages.depth storages.dict",
     "storages",  # the storages by name
     "discarded episodes holdings index repeated schema shard versions writing.staging",
-    "episode routing routing.* writing writing.*",
+    "episode routing routing.* selection writing writing.*",
     "catalogue rebuilding recording",
     (
         "filming following preview replay_buffer replay_buffer.* replaying replaying.* statistics step_cost stepping "
