@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from recorder.infos import flatten, size, sparse_columns, unkept
 from recorder.leaf import Leaf
 from recorder.repeated import WhenBehind, mark_path, stand_in
 from recorder.storages.base import Run
+from recorder.writing.advice import advice_for
 from recorder.writing.rows import Slots, empty_slots, slot_rows
 
 RING_BYTES = 64 << 20
@@ -44,6 +45,12 @@ PATIENCE = 0.05
 """Seconds that the worker rests after something went wrong."""
 
 FORKED = "this recorder belongs to the process that made it; a forked child starts its own at `reset`"
+
+
+class Resumed(NamedTuple):
+    """Stands among the events for an episode whose rows go on after those of another one."""
+
+    note: EpisodeNote
 
 
 class Sink(Protocol):
@@ -169,6 +176,7 @@ class Pipeline:
         self._pid = os.getpid()
         self._segment: int | None = None
         self._fresh = False
+        self._unstarted: set[int] = set()
         self._claim = threading.Lock()
         self._next_wake = ring.batch
         self._attended = time.perf_counter(), 0
@@ -235,9 +243,10 @@ class Pipeline:
             raise ClosedError(FORKED)
         if self._error is not None:
             error, self._error = self._error, None
-            if isinstance(error, RecorderError):
+            if isinstance(error, RecorderError) and not advice_for(error):
                 raise error
-            raise WriteError(f"recording failed in the background: {type(error).__name__}: {error}") from error
+            what = f"{error}" if isinstance(error, RecorderError) else f"{type(error).__name__}: {error}"
+            raise WriteError(f"recording failed in the background: {what}{advice_for(error)}") from error
         if self._closed:
             raise ClosedError("this recorder is closed")
 
@@ -253,9 +262,17 @@ class Pipeline:
         """Let the rows from here on, or from `position`, belong to an episode."""
         self._events.append((self.ring.head if position is None else position, note, None))
 
-    def end(self, note: EpisodeNote, reason: str = "") -> None:
-        """Let the rows of an episode end here; with a reason it is to be put aside."""
-        self._events.append((self.ring.head, note, reason))
+    def resume(self, note: EpisodeNote, position: int | None = None) -> None:
+        """Let the rows from here on, or from `position`, belong to an episode that was begun before another one."""
+        self._events.append((self.ring.head if position is None else position, Resumed(note), None))
+
+    def end(self, note: EpisodeNote, reason: str = "", position: int | None = None) -> None:
+        """Let the rows of an episode end here, or at `position`; with a reason it is to be put aside."""
+        self._events.append((self.ring.head if position is None else position, note, reason))
+
+    def replay(self, events: Sequence[tuple[int, EpisodeNote | Resumed, str | None]]) -> None:
+        """Take over what began, went on and ended before this pipeline was made."""
+        self._events.extend(events)
 
     def flush(self) -> None:
         """Wait until all rows so far are on disk: finished segments committed, running ones checkpointed."""
@@ -393,12 +410,15 @@ class Pipeline:
             position, note, reason = self._events.popleft()
             self._run(runs, row - start, position - start)
             row = position
-            if reason is None:
-                self._segment, self._fresh = note.number, self._moments
-                self.sink.begin(note)
-            else:
-                self._segment = None
+            if reason is not None:
+                self._segment = None if self._segment == note.number else self._segment
                 ended.append((note, reason))
+            elif isinstance(note, Resumed):
+                self._turn_to(note.note.number)
+            else:
+                self._unstarted.add(note.number)
+                self._turn_to(note.number)
+                self.sink.begin(note)
         self._run(runs, row - start, stop - start)
         try:
             if runs:
@@ -408,9 +428,14 @@ class Pipeline:
             for note, reason in ended:
                 self._guard(self.sink.end, note, reason)
 
+    def _turn_to(self, segment: int) -> None:
+        """Let the next rows belong to a segment; its first one has no transition."""
+        self._segment, self._fresh = segment, self._moments and segment in self._unstarted
+
     def _run(self, runs: list[Run], start: int, stop: int) -> None:
         if stop > start and self._segment is not None:
             runs.append(Run(self._segment, start, stop, self._fresh))
+            self._unstarted.discard(self._segment)
             self._fresh = False
 
     def _info_columns(self, start: int, stop: int) -> Mapping[str, Rows]:

@@ -57,12 +57,20 @@ from recorder.writing.opening import (
     plain_json,
     replace_recording,
 )
-from recorder.writing.pipeline import FORKED, Pipeline, Ring
+from recorder.writing.pipeline import FORKED, Pipeline, Resumed, Ring
 from recorder.writing.recovery import Recovery, recover
 from recorder.writing.rows import Put, compile_put, refused
 from recorder.writing.staging import Staging
 
 Existing = Literal["append", "refuse", "replace"]
+
+
+class Lane(NamedTuple):
+    """An open episode that is not the current one: its rows so far, and when it began."""
+
+    note: EpisodeNote
+    rows: int
+    began: float
 
 
 class Kept(NamedTuple):
@@ -185,7 +193,9 @@ class RecordingWriter:
         self._first = 0
         self._opened = False
         self._began = 0.0
-        self._first_info: Mapping[str, Any] | None = None
+        self._lanes: dict[str, Lane] = {}
+        self._waiting_events: list[tuple[int, EpisodeNote | Resumed, str | None]] = []
+        self._waiting_infos: list[tuple[int, Mapping[str, Any]]] = []
         self._compiled: dict[tuple[tuple[str, ...], bool], Put] = {}
         self._pid = os.getpid()
 
@@ -306,8 +316,11 @@ class RecordingWriter:
         options: Mapping[str, JSON] | None = None,
         generator: Mapping[str, Any] | None = None,
         episode_id: str | None = None,
+        beside: bool = False,
     ) -> str:
         """Open an episode and return its id: a new one, or that of an episode which is recorded here anew.
+
+        With `beside` other episodes may be open, and stay so: `append(row, episode=id)` says whose row it is.
 
         Raises:
             ValueError: the id is not of the form of ids.
@@ -318,28 +331,76 @@ class RecordingWriter:
         if episode_id is not None and not ID.fullmatch(episode_id):
             raise ValueError(f"episode_id={episode_id!r} is no id such as '7f3a9104c2d8-000012'")
         self.check()
+        if beside:
+            self._step_aside()
         return self.begin_checked(Start(seed, options, generator), episode_id)
 
     def begin_checked(self, start: Start, episode_id: str | None = None) -> str:
         """Open an episode right after `check`, which asks the system what process this is."""
         if self._note is not None:
-            raise EpisodeError(f"episode {self._note.id} is still open: commit() or discard() it first")
+            raise EpisodeError(
+                f"episode {self._note.id} is still open: commit() or discard() it first, or begin(beside=True)"
+            )
         number = self._episodes
         note = EpisodeNote(number, episode_id or f"{self.writer}-{number:06d}", *start, time.time())
         self._episodes += 1
-        if self.pipeline is None:
+        if self.pipeline is None and not self._lanes:
             self.ring.head = 0
             self._settled -= self._undecided
+            self._waiting_events, self._waiting_infos = [], []
         self._first = self.ring.head
-        self._first_info = None
         self._began = time.perf_counter()
         self._note = note
         if self.pipeline is not None:
             self.pipeline.begin(note)
+        else:
+            self._waiting_events.append((self._first, note, None))
         return note.id
 
-    def append(self, row: Any) -> None:
-        """Add a row to the open episode.
+    @property
+    def open_episodes(self) -> list[str]:
+        """The ids of all episodes that are open, the current one last."""
+        return [*(episode for episode in self._lanes if episode != self.episode_id), *filter(None, [self.episode_id])]
+
+    def select(self, episode: str) -> None:
+        """Let an open episode be the current one, which `append`, `label`, `commit` and `discard` mean.
+
+        Raises:
+            EpisodeError: no open episode has this id.
+        """
+        if episode == self.episode_id:
+            return
+        if (lane := self._lanes.get(episode)) is None:
+            raise EpisodeError(f"no open episode has the id {episode!r}; open are {self.open_episodes}")
+        self._step_aside()
+        if self.pipeline is not None:
+            self.pipeline.resume(lane.note)
+        else:
+            self._waiting_events.append((self.ring.head, Resumed(lane.note), None))
+        self._first, self._began = self.ring.head - lane.rows, lane.began
+        self._note = lane.note  # from here on it is the current one, whatever interrupts this
+        self._lanes.pop(episode, None)
+
+    def _step_aside(self) -> None:
+        """Let no episode be the current one; the one that was stays open."""
+        if self._note is not None:
+            self._lanes[self._note.id] = Lane(self._note, self.ring.head - self._first, self._began)
+            self._note = None
+
+    def extend(self, rows: Iterable[Any], *, episode: str | None = None) -> int:
+        """Add rows to the open episode, or to the one with an id; return how many they were.
+
+        Raises:
+            RowError: a row does not fit; those before it were recorded, those after it were not looked at.
+        """
+        count = 0
+        for row in rows:
+            self.append(row, episode=episode)
+            count += 1
+        return count
+
+    def append(self, row: Any, *, episode: str | None = None) -> None:
+        """Add a row to the open episode, or to the one with an id where several are open.
 
         In a recording of episodes a row is a mapping: `observation` (and `time` in seconds since `begin`, else now)
         for the first, and also `action`, `reward`, `terminated`, `truncated` and `extra` for the others; `info` may
@@ -348,6 +409,8 @@ class RecordingWriter:
         Raises:
             RowError: the row does not fit; nothing of it was recorded, and the episode goes on.
         """
+        if episode is not None:
+            self.select(episode)
         note = self.note
         values = {ROW: row} if self.schema.rows == "single" else self._step_values(row)
         info = values.pop("info", None)
@@ -413,13 +476,20 @@ class RecordingWriter:
         """
         self.note.labels.update(plain_json(labels, "labels"))
 
-    def commit(self, **labels: JSON) -> None:
-        """End the open episode and keep it; it is on disk within `flush_every` seconds, or after `flush()`."""
+    def commit(self, episode: str | None = None, /, **labels: JSON) -> None:
+        """End the open episode, or the one with an id, and keep it.
+
+        It is on disk within `flush_every` seconds, or after `flush()`.
+        """
+        if episode is not None:
+            self.select(episode)
         self.label(**labels)
         self.finish("ended")
 
-    def discard(self, reason: str = "discarded") -> None:
-        """End the open episode and put it aside: nothing of it is in the data."""
+    def discard(self, reason: str = "discarded", *, episode: str | None = None) -> None:
+        """End the open episode, or the one with an id, and put it aside: nothing of it is in the data."""
+        if episode is not None:
+            self.select(episode)
         self.note.labels.setdefault("reason", reason)
         self.finish("ended", reason)
 
@@ -429,7 +499,10 @@ class RecordingWriter:
         note.end = note.end or end
         if self.pipeline is not None:
             self.pipeline.end(note, reason)
+        else:
+            self._waiting_events.append((self.ring.head, note, reason))
         self._note = None
+        self._lanes.pop(note.id, None)
         if self.options.flush_every == 0:
             self.flush()
 
@@ -516,10 +589,10 @@ class RecordingWriter:
         moments = self.schema.rows == "episode"
         oldest = self.options.flush_every + GRACE
         pipeline = Pipeline(self.ring, self._make_committer, keep_info, moments=moments, oldest=oldest)
-        if self._note is not None:
-            pipeline.begin(self._note, self._first)
-        if self._first_info is not None:
-            pipeline.info(self._first_info, self._first)
+        pipeline.replay(self._waiting_events)
+        for position, info in self._waiting_infos:
+            pipeline.info(info, position)
+        self._waiting_events, self._waiting_infos = [], []
         return pipeline
 
     def _make_committer(self) -> Committer:
@@ -562,7 +635,7 @@ class RecordingWriter:
         if self.pipeline is not None:
             self.pipeline.info(copy)
         else:
-            self._first_info = copy
+            self._waiting_infos.append((self.ring.head, copy))
 
     def boundary(self, *, skip: bool = False) -> bool:
         """Wait for room in the ring, and raise what went wrong in the background.
@@ -570,6 +643,11 @@ class RecordingWriter:
         With `skip` there need be none for pictures, if they may be repeated; return whether there is none.
         """
         if self.pipeline is None:
+            if self.ring.head >= self.ring.rows:
+                raise EpisodeError(
+                    f"{len(self.open_episodes)} episodes have begun, and no step of one has come: of so many rows "
+                    f"there is memory for {self.ring.rows}; take a step of one of them first"
+                )
             return False
         behind = self.pipeline.boundary(skip=skip and self.ring.skipped is not None)
         self.skipped += behind
@@ -594,7 +672,8 @@ class RecordingWriter:
         if self._closed:
             return
         if os.getpid() == self._pid:
-            if self._note is not None:
+            for episode in self.open_episodes:
+                self.select(episode)
                 self.finish(end)
             if self.pipeline is not None:
                 self.pipeline.close()
