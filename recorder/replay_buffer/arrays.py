@@ -108,6 +108,11 @@ class ArrayChunkColumn(ChunkColumn):
         super().__init__(leaf, length, source)
         self._chunks = source
 
+    @property
+    def file_rows(self) -> int:
+        """The rows that one file holds."""
+        return self._chunks.grid.file_rows
+
     def encoded(self, start: int, stop: int) -> Coded | None:
         codec = self._chunks.grid.codec
         if not isinstance(codec, PictureCodec) or codec.name not in WEBPS:

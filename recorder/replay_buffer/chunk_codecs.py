@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import threading
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from lzma import LZMAError
 from typing import Any
 
 import imagecodecs
@@ -21,7 +23,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from recorder.columns import Array
-from recorder.errors import DamagedError, FormatError, LayoutError
+from recorder.errors import DamagedError, FormatError, RecorderError
 from recorder.leaf import JSON
 from recorder.storages.zarr_array import checked, crc_bytes
 from recorder.webp import decode_webp, encode_webp
@@ -38,6 +40,11 @@ _SHUFFLES = {"noshuffle": 0, "shuffle": 1, "bitshuffle": 2}
 
 class ChunkCodec(ABC):
     """How the rows of one chunk become bytes. Used by many threads at once."""
+
+    @property
+    def writable(self) -> bool:
+        """Whether rows can be encoded here, too."""
+        return True
 
     @abstractmethod
     def encode(self, rows: Array) -> bytes:
@@ -88,12 +95,30 @@ class Compressor(Step):
         return bytes(self._codec.encode(np.frombuffer(data, self._item if whole else np.uint8)))
 
     def decode(self, data: bytes, size: int | None) -> Any:
-        out = None if size is None else np.empty(size, np.uint8)
         try:
-            found = self._codec.decode(np.frombuffer(data, np.uint8), out=out)
-        except (RuntimeError, ValueError, EOFError, OSError) as error:  # each compressor has its own
+            return self._decode(np.frombuffer(data, np.uint8), size)
+        except (RuntimeError, ValueError, EOFError, OSError, LZMAError, zlib.error) as error:  # each has its own
+            if isinstance(error, RecorderError):
+                raise
             raise DamagedError(f"a chunk cannot be unpacked: {error}") from error
-        return found
+
+    def _decode(self, data: Array, size: int | None) -> Any:
+        name = self._codec.codec_id
+        if size is not None and name in _SIZE_AT:
+            # Given more room than it fills, it would leave the rest of it as it was.
+            stated = int.from_bytes(data[_SIZE_AT[name]].tobytes(), "little")
+            if stated != size:
+                raise FormatError(f"a chunk says that it holds {stated} bytes, expected {size}")
+            return self._codec.decode(data, out=np.empty(size, np.uint8))
+        if size is not None and name == "zstd":
+            # With `out` no more is ever unpacked than fits into it, whatever the data say of their size.
+            room: Any = np.empty(size, np.uint8)
+            return imagecodecs.zstd_decode(data.data, out=room)
+        return self._codec.decode(data)
+
+
+_SIZE_AT = {"blosc": slice(4, 8), "lz4": slice(0, 4)}
+"""Where chunks say how long they are unpacked."""
 
 
 class PictureCodec(ChunkCodec):
@@ -113,9 +138,12 @@ class PictureCodec(ChunkCodec):
         lossless = self.options.get("lossless", True)
         return None if lossless or lossless is None or level is None else float(level)
 
+    @property
+    def writable(self) -> bool:
+        return self.name in WEBPS
+
     def encode(self, rows: Array) -> bytes:
-        if self.name not in WEBPS:
-            raise LayoutError(f"pictures are not written as {self.name!r} here; copy_to(path) makes them WebP")
+        assert self.writable, self.name
         data = encode_webp(rows[0], self.quality, int(self.options.get("method") or 0))
         return self.seal(data)
 

@@ -96,6 +96,11 @@ class BufferWriter:
                 f"{self.place.name}: chunks of {key!r} are cut across rows, or of a dtype that is only read here; "
                 f"copy_to(path) makes a buffer that can be added to"
             )
+        if not metadata.codec.writable:
+            raise LayoutError(
+                f"{self.place.name}: pictures of {key!r} are coded by a codec that is only read here; "
+                f"copy_to(path) makes a buffer that can be added to"
+            )
         return metadata
 
     @property

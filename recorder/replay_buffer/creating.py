@@ -108,8 +108,13 @@ def create_buffer(
     _create_meta(meta, "episode_ids", ArraySpec((), TEXT, META_ROWS), plain)
     _create_meta(meta, "episode_ends", ArraySpec((), "int64", META_ROWS, needs_compressor=False), plain)
     # zarr writes in no order that could be relied on after a kill.
-    for name in sorted(files, key=lambda name: (name.startswith("meta/episode_ends"), "/" in name, name == ".zgroup")):
+    for name in sorted(files, key=_order):
         place.put(name, files[name].to_bytes())
+
+
+def _order(name: str) -> tuple[bool, bool, bool]:
+    """Return when a file is written: the root first, the ends of episodes last, attributes before what they are of."""
+    return name.startswith("meta/episode_ends"), "/" in name, name.endswith((".zgroup", ".zarray"))
 
 
 def _create_meta(meta: zarr.Group, key: str, spec: ArraySpec, options: BufferOptions) -> None:

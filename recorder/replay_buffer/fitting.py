@@ -60,7 +60,9 @@ def _numbers(leaf: Leaf, value: Any) -> Array:
 
 def _texts(leaf: Leaf, value: Any) -> Array:
     array = np.asarray(value, object)
-    wrong = next((item for item in array.flat if not isinstance(item, str)), None)
-    if wrong is not None:
-        raise RowError(f"{leaf.path!r} is text, got {type(wrong).__name__} {wrong!r:.80}")
+    for item in array.flat:
+        if not isinstance(item, str):
+            raise RowError(f"{leaf.path!r} is text, got {type(item).__name__} {item!r:.80}")
+        if not item.isascii() and any("\ud800" <= letter <= "\udfff" for letter in item):
+            raise RowError(f"{leaf.path!r} is text, got half a character in {item!r:.80}, which UTF-8 does not have")
     return text_array(list(map(str, array.flat))).reshape(array.shape)

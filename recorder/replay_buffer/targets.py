@@ -39,7 +39,9 @@ def open_target(
     """
     if append and overwrite:
         raise LayoutError("append=True keeps what is there, overwrite=True removes it: ask for one of them")
-    if all(name.endswith(".tmp") for name in place.children("")):
+    if _nothing_there(place):
+        for name in place.children(""):
+            place.delete(name)
         _create(place, specs, options, attributes)
     elif overwrite or (append and _never_begun(place)):
         check_ours(place)
@@ -66,6 +68,12 @@ def _said(place: Place) -> str:
     metadata = parse_array(ENDS, ends.data, ends.attributes)
     episodes = metadata.rows if metadata else "some"
     return f" with {episodes} episodes, {'complete' if read_node(place, COMPLETE) else 'not complete'}"
+
+
+def _nothing_there(place: Place) -> bool:
+    """Return whether a place is empty, or an empty group that says nothing of itself."""
+    names = [name for name in place.children("") if not name.endswith(".tmp")]
+    return set(names) <= {"zarr.json", ".zgroup", ".zattrs"} and not root_attributes(place)
 
 
 def _never_begun(place: Place) -> bool:

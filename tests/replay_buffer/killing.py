@@ -166,7 +166,9 @@ def attempt(folder: Path, work: Callable[[], None], at: int, act: Callable[[], N
     return int(answer or 0)
 
 
-def points(mode: str, what: str, zarr_format: int, folder: Path, first: int, step: int) -> Iterator[tuple[int, int, str]]:
+def points(
+    mode: str, what: str, zarr_format: int, folder: Path, first: int, step: int
+) -> Iterator[tuple[int, int, str]]:
     """Yield each point that was tried: its number, how many operations there were, and what was wrong."""
     work, act = WORKS[what], die if mode == "die" else fail
     whole = folder / "whole"

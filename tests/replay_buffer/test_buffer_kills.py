@@ -1,4 +1,4 @@
-"""A conversion that dies, or fails, at any operation on the disk leaves whole episodes, and goes on to the same bytes."""
+"""A conversion that dies, or fails, at any operation on the disk leaves whole episodes, and goes on to the same."""
 
 from __future__ import annotations
 
