@@ -12,12 +12,14 @@ from gymnasium.vector import AutoresetMode
 from recorder.columns import Array, Ragged, Rows, concatenate, dense_take, ragged
 from recorder.episodes import EpisodeNote, Start
 from recorder.leaf import JSON_TEXT, TEXT, Leaf, text_array
+from recorder.selection import Selection
 from recorder.storages.base import Run
 from recorder.vector.batching import lane_by_lane, nothing
 from recorder.vector.cutting import Cut, Mask, empty_marks
 from recorder.vector.events import Finals, Finish, Hole, Reset, Said, Starts, Stopped
 from recorder.vector.infos import Place, columns
 from recorder.writing.pipeline import Pipeline, Ring, Sink
+from recorder.writing.writer import Kept
 
 UNSEEDED = Start(None, None, None)
 MISSING = {"final_observation": "missing"}
@@ -68,6 +70,10 @@ class VectorPipeline(Pipeline):
         super().__init__(ring, make_sink, keep_info, oldest=oldest)
         self.mode = AutoresetMode.NEXT_STEP
         self.ignored = 0
+        self.select = Selection()
+        self.rejected: Callable[[], Kept] = lambda: Kept(0, 0)
+        self._kept = Kept(0, 0)
+        self._unselected: set[int] = set()
         self._leaves = leaves
         self._lanes = lanes
         self._writer = writer
@@ -228,7 +234,16 @@ class VectorPipeline(Pipeline):
             note.labels = {"env_index": lane, **labels.get(k, {})}
             self._notes[number] = note
             self._began[number] = began
-            self.sink.begin(note)
+            if self._is_wanted(number):
+                self.sink.begin(note)
+            else:
+                self._unselected.add(number)
+
+    def _is_wanted(self, number: int) -> bool:
+        """Return whether the selection wants an episode that begins now."""
+        rejected = self.rejected()
+        enough = self.select.enough(self._kept.episodes - rejected.episodes, self._kept.steps - rejected.steps)
+        return not enough and self.select.names(number)
 
     def _endings(self, piece: Piece, cut: Cut) -> tuple[list[Ending], dict[int, Ending]]:
         """Return the episodes that end in this piece, and those that end in its last row, by lane."""
@@ -295,6 +310,8 @@ class VectorPipeline(Pipeline):
             finals = list(zip(steps.tolist(), lanes.tolist(), strict=True))
             behind = piece.steps * self._lanes
             runs += [Run(number, behind + i, behind + i + 1) for i, number in enumerate(numbers)]
+        if self._unselected:
+            runs = [run for run in runs if run.segment not in self._unselected]
         place = Place(piece.steps, self._lanes, finals)
         taken: dict[str, Rows] = {path: self._column(leaf, rows, piece, finals) for path, leaf in self._leaves.items()}
         if "time" in taken:
@@ -361,6 +378,11 @@ class VectorPipeline(Pipeline):
     def _end(self, ending: Ending) -> None:
         self._notes.pop(ending.note.number, None)
         self._began.pop(ending.note.number, None)
+        if ending.note.number in self._unselected:
+            self._unselected.remove(ending.note.number)
+            return
+        if not ending.reason:
+            self._kept = self._kept.plus(ending.note.transitions)
         self.sink.end(ending.note, ending.reason)
 
 

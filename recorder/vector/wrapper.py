@@ -23,6 +23,7 @@ from recorder.errors import ClosedError, EpisodeError, RowError
 from recorder.leaf import JSON, Leaf
 from recorder.routing.layouts import render_fps
 from recorder.schema import StepSpace
+from recorder.selection import Selection
 from recorder.shard import Origin
 from recorder.spaces.env_spec import spec_to_json
 from recorder.storages.base import Storage
@@ -79,6 +80,8 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         extra: Mapping[str, Space[Any]] | None = None,
         exclude: Sequence[str] = (),
         keep_if: Callable[[Episode], object] | None = None,
+        select: Selection | None = None,
+        failures: Path | str | None = None,
         auto_seed: bool = False,
         autoreset_mode: AutoresetMode | str | None = None,
         existing: Existing = "append",
@@ -99,6 +102,8 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             extra: spaces of your own values of a step of one sub-environment; `record(...)` gives them as batches.
             exclude: globs of leaf paths that are not recorded, such as `info/debug*`.
             keep_if: called with each finished `Episode`; a false result puts it aside. It runs on another thread.
+            select: which episodes are recorded, counted over all sub-environments in the order in which they begin.
+            failures: the folder of a second recording for episodes that `keep_if` does not keep.
             auto_seed: give each reset without a seed one of 32 bits for each sub-environment.
             autoreset_mode: how sub-environments are reset, where `env.metadata["autoreset_mode"]` does not say it.
             existing: what to do when the folder holds a recording: `append`, `refuse`, or `replace` it.
@@ -124,12 +129,15 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             path,
             StepSpace(env.single_observation_space, env.single_action_space, dict(extra or {})),
             lanes=env.num_envs,
+            select=_for_vectors(select),
             storage=storage,
             metadata=metadata,
             exclude=exclude,
             existing=existing,
             keep_if=keep_if,
-            options=CommitOptions(flush_every, fsync, trash, digests),
+            options=CommitOptions(
+                flush_every, fsync, trash, digests, failures=None if failures is None else Path(failures).absolute()
+            ),
             origin=Origin(
                 None if spec is None else spec_to_json(spec),
                 render_fps(env),
@@ -440,6 +448,13 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
 
     def __getstate__(self) -> Any:
         raise ClosedError("a VectorRecorder cannot be copied or pickled: it owns a thread and files")
+
+
+def _for_vectors(select: Selection | None) -> Selection | None:
+    """Return a selection, if it is one of whole episodes."""
+    if select is not None and (select.last_seconds is not None or select.pictures_every > 1):
+        raise EpisodeError("a VectorRecorder selects whole episodes, so not by last_seconds or pictures_every")
+    return select
 
 
 def _mode_of(env: VectorEnv[Any, Any, Any], given: AutoresetMode | str | None) -> AutoresetMode:

@@ -8,6 +8,7 @@ from typing import Any
 from recorder.infos import snapshot
 from recorder.leaf import Leaf
 from recorder.schema import TIME
+from recorder.selection import Selection
 from recorder.spaces.structure import ArrayNode, Node, NoNode
 from recorder.vector.batching import LanesRing, batched_nodes, first_of_lanes
 from recorder.vector.events import Finish
@@ -22,8 +23,9 @@ from recorder.writing.writer import RecordingWriter
 class VectorWriter(RecordingWriter):
     """Adds the episodes of many sub-environments, which the worker takes out of rows that hold them all."""
 
-    def __init__(self, *arguments: Any, lanes: int, **options: Any) -> None:
-        """Take what a RecordingWriter takes, and the number of sub-environments."""
+    def __init__(self, *arguments: Any, lanes: int, select: Selection | None = None, **options: Any) -> None:
+        """Take what a RecordingWriter takes, the number of sub-environments, and which episodes are wanted."""
+        self.wanted = select or Selection()
         self.lanes = lanes
         self._before: list[tuple[int, Any]] = []
         self._first_infos: list[tuple[int, Any]] = []
@@ -58,6 +60,8 @@ class VectorWriter(RecordingWriter):
             writer=self.writer,
             oldest=self.options.flush_every + GRACE,
         )
+        pipeline.select = self.wanted
+        pipeline.rejected = lambda: self.rejected
         for position, event in self._before:
             pipeline.tell(event, position)
         for position, info in self._first_infos:
