@@ -9,6 +9,7 @@ of HDF5's own headers, of zarr's chunks and of checkpoints too.
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
@@ -109,7 +110,7 @@ def changed_json(value: Any, chance: random.Random) -> tuple[Any, str]:
         ]
     )()
     if chance.random() < 0.2:
-        new = _at(value, chance.choice(places))
+        new = copy.deepcopy(_at(value, chance.choice(places)))
     if chance.random() < 0.15 and path and isinstance(_at(value, path[:-1]), dict):
         del _at(value, path[:-1])[path[-1]]
         return value, f"without {path}"
@@ -406,11 +407,11 @@ def fuzz(folder: Path, seed: int, count: int, kinds: list[str]) -> dict[str, Any
     known = {name: path for name, path in samples(folder).items() if not kinds or name in kinds}
     sound = {}
     for name, path in known.items():
-        copy = Path(shutil.copytree(path, folder / "copy"))
-        end = run(copy)
+        place = Path(shutil.copytree(path, folder / "copy"))
+        end = run(place)
         assert "data" in end.said and not end.killed, (name, end)
         sound[name] = end.said["data"]
-        shutil.rmtree(copy)
+        shutil.rmtree(place)
     read_all(next(iter(known.values())))  # what is imported once need not be imported in each child
     ends: Counter[str] = Counter()
     faults: list[Any] = []
@@ -418,24 +419,24 @@ def fuzz(folder: Path, seed: int, count: int, kinds: list[str]) -> dict[str, Any
     for i in range(seed, seed + count):
         chance = random.Random(i)
         name = chance.choice(list(known))
-        copy = Path(shutil.copytree(known[name], folder / "copy"))
-        files = [path for path in files_below(copy) if path.name != "lock" and path.stat().st_size]
+        place = Path(shutil.copytree(known[name], folder / "copy"))
+        files = [path for path in files_below(place) if path.name != "lock" and path.stat().st_size]
         file, seal = chance.choice(files), chance.random() < 0.5
         before = file.read_bytes()
-        change = mutate(copy, file, seal, chance)
-        mutant = Mutant(name, file.relative_to(copy).as_posix(), change, seal)
-        end = run(copy) if file.read_bytes() != before else None
+        change = mutate(place, file, seal, chance)
+        mutant = Mutant(name, file.relative_to(place).as_posix(), change, seal)
+        end = run(place) if file.read_bytes() != before else None
         if end is not None:
             same = end.said.get("data") == sound[name]
             ends[next(iter(end.said), end.killed) if not same else "same"] += 1
             memory, seconds = max(memory, end.memory), max(seconds, end.seconds)
             if fault := faults_of(mutant, end, sound[name]):
                 faults.append([i, mutant, fault])
-        shutil.rmtree(copy)
+        shutil.rmtree(place)
     return {"tried": count, "ends": ends, "memory": memory, "seconds": seconds, "faults": faults}
 
 
 if __name__ == "__main__":
-    place, first, many, *only = sys.argv[1:]
-    Path(place).mkdir(parents=True, exist_ok=True)
-    print(json.dumps(fuzz(Path(place), int(first), int(many), only)))
+    folder, first, many, *only = sys.argv[1:]
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    print(json.dumps(fuzz(Path(folder), int(first), int(many), only)))

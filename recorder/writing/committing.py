@@ -221,6 +221,7 @@ class Committer:
 
     def _checkpoint(self) -> None:
         if self._running and self._unsaved:
+            self._staging.check()
             self._writer.checkpoint()
             self._write_note()
         self._unsaved = False
@@ -237,6 +238,8 @@ class Committer:
         """
         raised: BaseException | None = None
         waiting = self._groups()
+        if waiting:
+            self._staging.check()
         while waiting:
             notes, reason = waiting.pop(0)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
@@ -74,6 +75,11 @@ class Staging:
             os.close(descriptor)
             return Standing.GONE
         return cls(path, descriptor)
+
+    def check(self) -> None:
+        """Raise `FileNotFoundError` if the folder was removed while it is in use: nothing would ever find it again."""
+        if not (self.path / LOCK).exists():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
 
     def close(self, keep: bool = False) -> None:
         """Give up the lock, and remove the folder unless it is to be kept for recovery; the lock goes last."""
