@@ -4,6 +4,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from recorder.bare.parquet import space_from_parquet
+    from recorder.bare.recordings import open_bare
     from recorder.convert.zarr import to_zarr
     from recorder.episode import Episode, Step
     from recorder.errors import (
@@ -102,10 +104,12 @@ __all__ = [
     "find",
     "is_uint8_image_spec",
     "layout",
+    "open_bare",
     "plan",
     "reobserve",
     "replay",
     "replay_all",
+    "space_from_parquet",
     "to_zarr",
 ]
 
@@ -141,10 +145,12 @@ _HOMES = {
     "is_uint8_image_spec": "replay_buffer.specs",
     "find": "wrapper",
     "layout": "routing.layouts",
+    "open_bare": "bare.recordings",
     "plan": "wrapper",
     "reobserve": "replaying.reobserving",
     "replay": "replaying.replay",
     "replay_all": "replaying.many",
+    "space_from_parquet": "bare.parquet",
     "to_zarr": "convert.zarr",
 }
 

@@ -33,7 +33,7 @@ FLOORS = (
         "filming following preview replay_buffer replay_buffer.* replaying replaying.* statistics step_cost stepping "
         "summary vector vector.* verify wrapper"
     ),
-    "testing torch view view.*",
+    "bare bare.* testing torch view view.*",
     "collect convert convert.* edit edit.*",
     "cli cli.*",
     "__init__ __main__",  # the public names, and `python -m recorder`
@@ -42,11 +42,11 @@ FLOORS = (
 OWNERS = {
     # What is large, slow to import or optional is imported by these modules and no others.
     "av": "preview storages.video storages.video_*",
-    "h5py": "convert.* storages.hdf5 writing.pipeline",
+    "h5py": "bare.hdf5 convert.* storages.hdf5 writing.pipeline",
     "imagecodecs": "preview replay_buffer.chunk_codecs storages.image_files* storages.zarr_* webp webp_codec",
     "matplotlib": "cli.* replaying.plotting statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
-    "pyarrow": "bare bare.* convert.* storages.parquet*",
+    "pyarrow": "bare.parquet convert.* storages.parquet*",
     "ray": "collect",
     "starlette": "view view.*",
     "torch": "torch",

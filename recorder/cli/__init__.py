@@ -13,7 +13,18 @@ from typing import Annotated, Any
 
 import typer
 
-from recorder.cli import converting, discarding, editing, following, making, mending, reading, replaying, showing
+from recorder.cli import (
+    converting,
+    discarding,
+    editing,
+    following,
+    importing,
+    making,
+    mending,
+    reading,
+    replaying,
+    showing,
+)
 from recorder.cli.printing import ReaderGoneError, printable, say
 
 # Typer names no other of Click's errors, and since 0.26 it brings its own Click.
@@ -31,6 +42,7 @@ app.command("follow", epilog=following.EXAMPLES)(following.follow)
 app.command("verify", epilog=mending.VERIFY_EXAMPLES)(mending.verify)
 app.command("recover", epilog=mending.RECOVER_EXAMPLES)(mending.recover)
 app.command("convert", epilog=converting.EXAMPLES)(converting.convert)
+app.command("import", epilog=importing.EXAMPLES)(importing.import_file)
 app.command("merge", epilog=editing.MERGE_EXAMPLES)(editing.merge)
 app.command("split", epilog=editing.SPLIT_EXAMPLES)(editing.split)
 app.command("filter", epilog=editing.FILTER_EXAMPLES)(editing.filter_episodes)
