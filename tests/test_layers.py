@@ -50,7 +50,7 @@ OWNERS = {
     "ray": "collect",
     "starlette": "view view.*",
     "torch": "torch",
-    "tqdm": "cli cli.* collect convert.* replaying.many replay_buffer.*",
+    "tqdm": "cli cli.* collect convert.* replaying.many replaying.reobserving replay_buffer.*",
     "typer": "cli cli.*",
     "uvicorn": "view view.*",
     "zarr": "convert.* replay_buffer.* storages.zarr storages.zarr_* webp_codec",

@@ -13,7 +13,7 @@ import gymnasium as gym
 from recorder.episode import Episode
 from recorder.errors import EpisodeError, RecorderError
 from recorder.rebuilding import MakeEnv, environment_of, left_out, without_window
-from recorder.replaying.comparing import EpisodeCheck
+from recorder.replaying.checking import EpisodeCheck
 from recorder.replaying.driving import Moment, Raised, drive, playable, start_notes
 from recorder.replaying.report import Divergence, Mode, ReplayReport
 from recorder.replaying.states import GetState, SetState, StateAccess, required_access
@@ -86,8 +86,8 @@ def check_mode(episode: Episode, mode: Mode, tolerance: float) -> None:
     """Raise `EpisodeError` if an episode cannot be replayed in a mode."""
     if mode not in get_args(Mode):
         raise ValueError(f"mode={mode!r} is none of {get_args(Mode)}")
-    if not tolerance >= 0:
-        raise ValueError(f"tolerance={tolerance!r} is no number from 0 on")
+    if not 0 <= tolerance < math.inf:
+        raise ValueError(f"tolerance={tolerance!r} is no finite number from 0 on")
     if episode.schema.rows != "episode":
         raise EpisodeError(
             f"episode {episode.id} is of a recording that is no series of steps; there is nothing to replay"

@@ -128,6 +128,17 @@ def test_turned_off_a_picture_is_compared_within_what_its_codec_does(tmp_path: P
     assert (changed.divergence.step, changed.divergence.leaf) == (0, "observation/camera")
 
 
+def test_without_digests_the_codec_is_measured_in_every_mode(tmp_path: Path) -> None:
+    def get(env: Any) -> Any:
+        return np.array([env.unwrapped.steps, env.unwrapped.place])
+
+    def put(env: Any, state: Any) -> None:
+        env.unwrapped.steps, env.unwrapped.place = map(int, state)
+
+    (episode,) = record(tmp_path, digests=False, record_state=get)
+    assert replay(episode, CameraEnv(), mode="states", states=(get, put)).verdict == "within tolerance"
+
+
 def test_what_is_appended_has_digests_as_the_recording_has(tmp_path: Path) -> None:
     for name, first, second in (("with", True, False), ("without", False, True)):
         record(tmp_path / name, digests=first)

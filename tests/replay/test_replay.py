@@ -332,6 +332,9 @@ class TestModes:
                 replay(episode, mode=mode)  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="none of"):
             replay(episode, mode="other")  # type: ignore[arg-type]
+        for tolerance in (-1, math.inf, math.nan):
+            with pytest.raises(ValueError, match="no finite number"):
+                replay(episode, tolerance=tolerance)
 
     def test_rows_that_are_no_steps_have_nothing_to_replay(self, tmp_path: Path) -> None:
         with RecordingWriter(tmp_path, spaces.Box(0, 1, (2,))) as writer:
