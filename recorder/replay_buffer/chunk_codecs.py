@@ -102,7 +102,7 @@ class Compressor(Step):
                 raise
             raise DamagedError(f"a chunk cannot be unpacked: {error}") from error
 
-    def _decode(self, data: Array, size: int | None) -> Any:
+    def _decode(self, data: Any, size: int | None) -> Any:
         name = self._codec.codec_id
         if size is not None and name in _SIZE_AT:
             # Given more room than it fills, it would leave the rest of it as it was.
@@ -113,7 +113,7 @@ class Compressor(Step):
         if size is not None and name == "zstd":
             # With `out` no more is ever unpacked than fits into it, whatever the data say of their size.
             room: Any = np.empty(size, np.uint8)
-            return imagecodecs.zstd_decode(data.data, out=room)
+            return imagecodecs.zstd_decode(data, out=room)
         return self._codec.decode(data)
 
 
