@@ -63,6 +63,15 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(folder: Path, durable: bool) -> None:
+    """Make a folder, if need be with those above it, so that it is there after a power loss."""
+    if not folder.exists():
+        make_folder(folder.parent, durable)
+        folder.mkdir(exist_ok=True)
+        if durable:
+            sync(folder.parent)
+
+
 def sync_tree(folder: Path) -> None:
     """Make all that is below a folder survive a power loss."""
     for parent, _, names in os.walk(folder, topdown=False):

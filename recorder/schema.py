@@ -14,7 +14,7 @@ from gymnasium.spaces import Space
 
 from recorder.digests import digest_leaf, is_digest
 from recorder.errors import FormatError, LayoutError, MismatchError, NotARecordingError, SpaceError
-from recorder.files import link_new, read_small, sync, write_file
+from recorder.files import link_new, make_folder, read_small, sync, write_file
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf, leaf_from_json, leaf_to_json
 from recorder.repeated import is_mark, mark_leaf, mark_path
 from recorder.shard import FORMAT
@@ -238,7 +238,7 @@ def _check_leaves(rows: str, leaves: Mapping[str, Leaf], declared: Mapping[str, 
 
 def create(path: Path, schema: Schema) -> bool:
     """Write `recording.json`, unless another writer was first; return whether it was written."""
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path, durable=True)
     temporary = path / f".{NOTE}.{secrets.token_hex(6)}"
     write_file(temporary, msgspec.json.format(msgspec.json.encode(schema_to_json(schema)), indent=1), durable=True)
     try:

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 
 from recorder.columns import Array, Column, Ragged, Rows, Sparse, concatenate, dense_take, nbytes, own, positions, take
-from recorder.files import check_sum, checksum_of, plain_size, remove, write_file
+from recorder.files import check_sum, checksum_of, make_folder, plain_size, remove, write_file
 from recorder.infos import join_sparse
 from recorder.leaf import Leaf, Per, leaf_from_json, leaf_to_json
 from recorder.storages.base import Run, Segment, Writer
@@ -89,6 +89,7 @@ class TableWriter(Writer):
         self._parts: list[Part] = []
         self._pieces: dict[int, list[Piece]] = {}
         self._files = 0
+        self._most_bytes = 0
 
     @property
     def nbytes(self) -> int:
@@ -101,9 +102,14 @@ class TableWriter(Writer):
         length = max(run.stop for run in filled)
         sparse = [path for path, column in rows.items() if isinstance(column, Sparse)]
         kept = {path: _copied(rows[path], length) for path in [*(leaf.path for leaf in self._leaves), *sparse]}
-        self._add(Part(kept, filled, length, None))
-        if self.nbytes > TABLE_BYTES:
-            self._spill()
+        part = Part(kept, filled, length, None)
+        self._add(part)
+        # To sum up all parts each time would cost more with every part; what was forgotten is seen when it matters.
+        self._most_bytes += part.nbytes
+        if self._most_bytes > TABLE_BYTES:
+            self._most_bytes = self.nbytes
+            if self._most_bytes > TABLE_BYTES:
+                self._spill()
 
     def _add(self, part: Part) -> None:
         self._parts.append(part)
@@ -133,7 +139,7 @@ class TableWriter(Writer):
         runs = _moved_together([run for part in parts for run in part.runs])
         file = self._directory / f"part-{self._files:06d}{self._suffix}"
         joined = Part(rows, runs, runs[-1].stop, file)
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_folder(self._directory, durable=True)
         numbers = {STEP: _steps_of(runs)} if self._numbered else {}
         data = self._encode({**numbers, **named_columns(rows)})
         write_file(file, data)

@@ -10,7 +10,7 @@ import numpy as np
 
 from recorder.columns import Array, ArrayColumn, Column, JoinedColumn
 from recorder.errors import DamagedError, FormatError
-from recorder.files import link_or_copy, sync, write_file
+from recorder.files import link_or_copy, make_folder, write_file
 from recorder.storages.zarr_array import Grid, array_json, checked
 from recorder.storages.zarr_columns import ChunkColumn
 from recorder.storages.zarr_shards import ShardFile, StoredChunks, shard_bytes
@@ -222,12 +222,3 @@ class ArrayPacker(ShardWriter):
         self.flush(partial=True)
         make_folder(self.folder, durable=False)
         write_file(self.folder / "zarr.json", array_json(self.grid, rows), durable=False)
-
-
-def make_folder(folder: Path, durable: bool) -> None:
-    """Make a folder, if need be with those above it, so that it is there after a power loss."""
-    if not folder.exists():
-        make_folder(folder.parent, durable)
-        folder.mkdir(exist_ok=True)
-        if durable:
-            sync(folder.parent)

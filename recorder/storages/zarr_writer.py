@@ -9,12 +9,12 @@ import numpy as np
 
 from recorder.columns import Column, Rows, SpanColumn
 from recorder.errors import ClosedError, DamagedError
-from recorder.files import remove, sync
+from recorder.files import make_folder, remove, sync
 from recorder.leaf import Leaf, Per
 from recorder.storages.adopting import Adopting
 from recorder.storages.base import Reader, Run, Segment, Writer
 from recorder.storages.zarr_array import Grid
-from recorder.storages.zarr_chunking import ArrayPacker, Track, make_folder
+from recorder.storages.zarr_chunking import ArrayPacker, Track
 from recorder.storages.zarr_parts import Entry, Part, read_part, write_part
 from recorder.storages.zarr_reader import ZarrReader
 

@@ -16,11 +16,12 @@ from recorder.columns import Column, Rows
 from recorder.digests import DIGEST, digests, is_digest
 from recorder.discarded import QUOTA, trim
 from recorder.episodes import EpisodeNote, encode_notes
-from recorder.files import is_not_now, remove, sync, write_file
+from recorder.files import is_not_now, make_folder, remove, sync, write_file
 from recorder.leaf import Leaf
 from recorder.repeated import WhenBehind, check_when_behind, is_mark
 from recorder.shard import Origin, manifest_of, pack, seal, shard_name
 from recorder.storages.base import Run, Segment, Storage
+from recorder.writing.capacity import Capacity, Evictor
 from recorder.writing.staging import ORIGIN, ROWS, RUNNING, SHARD, Staging
 
 GROUP_BYTES = 64 << 20
@@ -55,6 +56,7 @@ class CommitOptions:
     trash: int = QUOTA
     digests: bool = True
     when_behind: WhenBehind = "block"
+    capacity: Capacity | None = None
     failures: Path | None = None
 
     def __post_init__(self) -> None:
@@ -101,7 +103,7 @@ class Committer:
         self._options = options
         self._judge = judge
         self._staging = staging
-        (staging.path / ORIGIN).write_bytes(msgspec.json.encode(origin))
+        write_file(staging.path / ORIGIN, msgspec.json.encode(origin))
         self._writer = storage.writer(staging.path / ROWS, leaves)
         self._running: dict[int, EpisodeNote] = {}
         self._finished: list[Finished] = []
@@ -114,6 +116,8 @@ class Committer:
         self._marks = {leaf.path for leaf in leaves if is_mark(leaf)}
         self._has_reward = any(leaf.path == "reward" for leaf in leaves)
         self._interval = options.flush_every or AT_ONCE
+        self._evictor = None if options.capacity is None else Evictor(recording, options.capacity, staging.path)
+        self._group_bytes = GROUP_BYTES if options.capacity is None else options.capacity.group_bytes(GROUP_BYTES)
         self._due = time.monotonic() + self._interval
         self._unsaved = False
         self.saved = time.monotonic()
@@ -207,7 +211,7 @@ class Committer:
             self._due = now + min(self._interval, RETRY)
             self.flush(taken)
             self._due = now + self._interval
-        elif self._finished_bytes >= GROUP_BYTES or len(self._finished) >= GROUP_EPISODES:
+        elif self._finished_bytes >= self._group_bytes or len(self._finished) >= GROUP_EPISODES:
             self.commit()
         return max(self._due - time.monotonic(), 0.0)
 
@@ -223,6 +227,8 @@ class Committer:
         if self._running and self._unsaved:
             self._staging.check()
             self._writer.checkpoint()
+            if (rows := self._staging.path / ROWS).exists():
+                sync(rows)  # the folders of the storages
             self._write_note()
         self._unsaved = False
 
@@ -256,10 +262,10 @@ class Committer:
         """Return the finished episodes in groups of which each makes one shard, with why they are put aside."""
         groups: list[tuple[list[EpisodeNote], str]] = []
         for reason in dict.fromkeys(finished.reason for finished in self._finished):
-            size = GROUP_BYTES + 1
+            size = self._group_bytes + 1
             for note in (finished.note for finished in self._finished if finished.reason == reason):
                 size += note.moments * self._row_bytes
-                if size > GROUP_BYTES or len(groups[-1][0]) >= GROUP_EPISODES:
+                if size > self._group_bytes or len(groups[-1][0]) >= GROUP_EPISODES:
                     groups.append(([], reason))
                     size = note.moments * self._row_bytes
                 groups[-1][0].append(note)
@@ -272,8 +278,10 @@ class Committer:
         manifest = manifest_of(notes, found, self._staging.writer, self._origin)
         place = self._place(reason)
         manifest.reason = reason if place.name == "discarded" else ""
+        if self._evictor is not None and not reason:
+            manifest.dropped = self._evictor.dropped(notes, folder)
         seal(folder, manifest, self._options.fsync)
-        place.mkdir(exist_ok=True)
+        make_folder(place, self._options.fsync)
         folder.rename(place / shard_name(self._staging.writer, self._shards, datetime.now(UTC)))
         # From here on they are there: whatever fails now, another commit would bring them twice.
         self._shards += 1
@@ -282,6 +290,8 @@ class Committer:
         if self._options.fsync:
             sync(place)
         self._writer.forget([note.number for note in notes])
+        if self._evictor is not None:
+            self._evictor.sweep()
         if reason:
             self.tally.trimmed += trim(self._recording, self._options.trash)
 

@@ -14,7 +14,7 @@ import msgspec
 from recorder.discarded import QUOTA, put_aside, trim
 from recorder.episodes import ID, EpisodeNote, decode_notes
 from recorder.errors import FormatError, RecorderError
-from recorder.files import check_plain, is_not_now, read_small, remove, sync
+from recorder.files import check_plain, is_not_now, make_folder, read_small, remove, sync
 from recorder.holdings import ids_of, shard_names
 from recorder.leaf import JSON, Leaf
 from recorder.schema import Schema, read_schema
@@ -197,7 +197,7 @@ class Rescue:
         found = pack(folder, self.schema.storage, writer, leaves, notes)
         seal(folder, manifest_of(notes, found, staging.writer, _origin(staging)), durable=True)
         shards = self.path / "shards"
-        shards.mkdir(exist_ok=True)
+        make_folder(shards, durable=True)
         folder.rename(shards / shard_name(staging.writer, earlier, datetime.now(UTC)))
         sync(shards)
 

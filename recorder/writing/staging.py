@@ -11,7 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Self
 
-from recorder.files import read_small, remove, sync
+from recorder.files import make_folder, read_small, remove, sync, write_file
 
 HAS_LOCKS = os.name == "posix"
 """Whether the system has locks that end with their holder; elsewhere recovery has to be asked for by name."""
@@ -42,9 +42,10 @@ class Staging:
         path = recording / "staging" / writer
         hidden = path.with_name(f".{writer}")
         remove(hidden)  # what an attempt that failed left
-        hidden.mkdir(parents=True)
+        make_folder(hidden.parent, durable=True)
+        hidden.mkdir()
         note = {"host": socket.gethostname(), "boot": boot_id(), "pid": os.getpid()}
-        (hidden / NOTE).write_text(json.dumps(note))
+        write_file(hidden / NOTE, json.dumps(note).encode())
         descriptor = os.open(hidden / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
         if not lock(descriptor):
             raise BlockingIOError(f"{hidden / LOCK} is locked by another process")
