@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from recorder.convert.zarr import to_zarr
     from recorder.episode import Episode, Step
     from recorder.errors import (
+        BusyError,
         ClosedError,
         DamagedError,
         DivergedError,
         EpisodeError,
         ExistsError,
         FormatError,
+        GoneError,
         LayoutError,
         MetadataError,
         MismatchError,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         RecorderError,
         RowError,
         SpaceError,
+        WindowError,
         WriteError,
     )
     from recorder.leaf import Leaf
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
     from recorder.storages.video import VideoStorage
     from recorder.storages.zarr import ZarrStorage
     from recorder.vector.wrapper import VectorRecorder
+    from recorder.windows.sampler import Windows, WindowSampler
+    from recorder.windows.splitting import downsample_episodes, split_episodes
     from recorder.wrapper import Recorder, find, plan
     from recorder.writing.committing import CommitOptions
     from recorder.writing.writer import RecordingWriter
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "BusyError",
     "ClosedError",
     "CommitOptions",
     "DamagedError",
@@ -68,6 +74,7 @@ __all__ = [
     "EpisodeError",
     "ExistsError",
     "FormatError",
+    "GoneError",
     "HDF5Storage",
     "ImageFileStorage",
     "LayoutError",
@@ -83,8 +90,8 @@ __all__ = [
     "RecorderError",
     "Recording",
     "RecordingWriter",
-    "ReplayBuffer",
     "Reobservation",
+    "ReplayBuffer",
     "ReplayEnv",
     "ReplayReport",
     "ReplayVectorEnv",
@@ -96,11 +103,15 @@ __all__ = [
     "VectorRecorder",
     "VideoStorage",
     "WebP",
+    "WindowError",
+    "WindowSampler",
+    "Windows",
     "WriteError",
     "ZarrStorage",
     "annotate",
     "create_zarr_arrays",
     "create_zarr_replay_buffer",
+    "downsample_episodes",
     "find",
     "is_uint8_image_spec",
     "layout",
@@ -110,6 +121,7 @@ __all__ = [
     "replay",
     "replay_all",
     "space_from_parquet",
+    "split_episodes",
     "to_zarr",
 ]
 
@@ -139,10 +151,13 @@ _HOMES = {
     "VideoStorage": "storages.video",
     "ZarrStorage": "storages.zarr",
     "WebP": "replay_buffer.codecs",
+    "WindowSampler": "windows.sampler",
+    "Windows": "windows.sampler",
     "annotate": "metadata.annotation",
     "create_zarr_arrays": "replay_buffer.creating",
     "create_zarr_replay_buffer": "replay_buffer.adding",
     "is_uint8_image_spec": "replay_buffer.specs",
+    "downsample_episodes": "windows.splitting",
     "find": "wrapper",
     "layout": "routing.layouts",
     "open_bare": "bare.recordings",
@@ -150,6 +165,7 @@ _HOMES = {
     "reobserve": "replaying.reobserving",
     "replay": "replaying.replay",
     "replay_all": "replaying.many",
+    "split_episodes": "windows.splitting",
     "space_from_parquet": "bare.parquet",
     "to_zarr": "convert.zarr",
 }

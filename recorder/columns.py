@@ -273,6 +273,11 @@ class ArrayColumn(Column):
     def read(self, start: int, stop: int) -> Array:
         return checked_rows(self.leaf, np.array(self._source[start:stop]))
 
+    def take(self, index: NDArray[np.intp]) -> Array:
+        if isinstance(self._source, np.ndarray):  # in memory a run is not worth more than a row
+            return checked_rows(self.leaf, self._source[index])
+        return super().take(index)
+
 
 def checked_rows(leaf: Leaf, rows: Array) -> Array:
     """Return rows that were read, or raise `FormatError` unless they are of the leaf's shape and dtype."""

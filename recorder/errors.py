@@ -41,6 +41,10 @@ class FormatError(RecorderError, ValueError):
     """A file does not say what the format says it must."""
 
 
+class WindowError(RecorderError, ValueError):
+    """Windows were asked for that cannot be had: a length, an offset, a mask or weights that fit nothing."""
+
+
 class DamagedError(RecorderError, OSError):
     """A file of a recording is missing, cut, or holds other bytes than were written."""
 

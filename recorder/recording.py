@@ -14,6 +14,7 @@ from typing import Any, Literal, overload
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Space
+from numpy.typing import NDArray
 
 from recorder.catalogue import Catalogue, Place
 from recorder.columns import Array
@@ -159,6 +160,11 @@ class Recording(Sequence[Episode]):
     def shards(self) -> list[Shard]:
         """The shards that count."""
         return [shard for shard, _ in self._catalogue.shards()]
+
+    @property
+    def shard_ends(self) -> NDArray[np.int64]:
+        """The position after the last episode of each shard."""
+        return np.cumsum([len(kept) for _, kept in self._catalogue.shards()], dtype=np.int64)
 
     @property
     def leaves(self) -> dict[str, Leaf]:

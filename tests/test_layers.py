@@ -30,8 +30,8 @@ FLOORS = (
     "episode routing routing.* selection writing writing.*",
     "catalogue rebuilding recording",
     (
-        "filming following preview replay_buffer replay_buffer.* replaying replaying.* statistics step_cost stepping "
-        "summary vector vector.* verify wrapper"
+        "filming following gif preview replay_buffer replay_buffer.* replaying replaying.* statistics statistics.* "
+        "step_cost stepping summary tiling vector vector.* verify windows windows.* wrapper"
     ),
     "bare bare.* testing torch view view.*",
     "collect convert convert.* edit edit.*",
@@ -41,7 +41,7 @@ FLOORS = (
 
 OWNERS = {
     # What is large, slow to import or optional is imported by these modules and no others.
-    "av": "preview storages.video storages.video_*",
+    "av": "gif preview storages.video storages.video_*",
     "h5py": "bare.hdf5 convert.* storages.hdf5 writing.pipeline",
     "imagecodecs": "preview replay_buffer.chunk_codecs storages.image_files* storages.zarr_* webp webp_codec",
     "matplotlib": "cli.* replaying.plotting statistics",
