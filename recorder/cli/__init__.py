@@ -21,6 +21,7 @@ from recorder.cli import (
     importing,
     making,
     mending,
+    previewing,
     reading,
     replaying,
     showing,
@@ -37,6 +38,9 @@ app.command("info", epilog=reading.INFO_EXAMPLES)(reading.info)
 app.command("list", epilog=reading.LIST_EXAMPLES)(reading.list_episodes)
 # So that -1 is the last episode and not an option.
 app.command("show", epilog=showing.EXAMPLES, context_settings={"ignore_unknown_options": True})(showing.show)
+app.command("preview", epilog=previewing.EXAMPLES, context_settings={"ignore_unknown_options": True})(
+    previewing.preview
+)
 app.command("replay", epilog=replaying.EXAMPLES, context_settings={"ignore_unknown_options": True})(replaying.replay)
 app.command("follow", epilog=following.EXAMPLES)(following.follow)
 app.command("verify", epilog=mending.VERIFY_EXAMPLES)(mending.verify)
