@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.errors import DamagedError
+from recorder.errors import RecorderError
 from recorder.shard import NAME, Manifest, Shard
 
 
@@ -53,8 +53,9 @@ class Holding(NamedTuple):
 class Holdings:
     """The shards that were in a folder at one time, and what of them counts."""
 
-    def __init__(self, shards: Mapping[str, Shard]) -> None:
+    def __init__(self, shards: Mapping[str, Shard], damaged: Iterable[str] = ()) -> None:
         self.shards = dict(shards)
+        self.damaged = tuple(damaged)
         self.statements = Statements(shard.manifest for shard in shards.values())
 
     @cached_property
@@ -66,30 +67,30 @@ class Holdings:
 
 def ids_of(shard: Shard) -> list[str]:
     """Return the ids of the episodes of a shard."""
-    return [str(episode) for episode in shard.episodes.required("id")] if shard.manifest.episodes else []
+    return list(shard.ids)
 
 
-def look(recording: Path, opened: Mapping[str, Shard] | None = None) -> Holdings:
+def look(recording: Path, opened: Mapping[str, Shard] | None = None, *, skip_damaged: bool = False) -> Holdings:
     """Return what is in a folder now; shards that are `opened` are not opened again.
 
     Raises:
-        DamagedError: a shard is damaged.
+        DamagedError, FormatError: a shard is damaged, and `skip_damaged` is not given.
     """
     shards = dict(opened or {})
+    damaged: dict[str, None] = {}
     while True:
         names = shard_names(recording)
         try:
-            return Holdings({name: _open(recording, name, shards) for name in names})
-        except DamagedError:
-            if set(names) <= set(shard_names(recording)):
+            for name in names:
+                if name not in shards and name not in damaged:
+                    shards[name] = Shard(recording / "shards" / name)
+            return Holdings({name: shards[name] for name in names if name in shards}, damaged)
+        except RecorderError:
+            if not (recording / "shards" / name).exists():
+                continue  # it was replaced while they were opened: another stands for it by now
+            if not skip_damaged:
                 raise
-            # One of them was replaced while they were opened: another stands for it by now.
-
-
-def _open(recording: Path, name: str, opened: dict[str, Shard]) -> Shard:
-    if name not in opened:
-        opened[name] = Shard(recording / "shards" / name)
-    return opened[name]
+            damaged[name] = None
 
 
 def shard_names(recording: Path) -> list[str]:

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -192,6 +192,11 @@ class Shard:
     def leaves(self) -> list[Leaf]:
         """The leaves that only this shard has."""
         return [leaf_from_json(leaf) for leaf in self.manifest.leaves]
+
+    @cached_property
+    def ids(self) -> tuple[str, ...]:
+        """The ids of its episodes."""
+        return tuple(map(str, self.episodes.required("id"))) if self.manifest.episodes else ()
 
     @property
     def nbytes(self) -> int:

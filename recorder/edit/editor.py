@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
-from recorder.episodes import EpisodeNote, encode_episodes
+from recorder.episodes import EpisodeNote
 from recorder.files import remove, sync, sync_tree
 from recorder.holdings import Holdings, look
 from recorder.schema import Schema, read_schema
-from recorder.shard import EPISODES, MANIFEST, Manifest, Origin, encode_manifest, manifest_of, seal, shard_name
+from recorder.shard import MANIFEST, Manifest, Origin, encode_manifest, manifest_of, seal, shard_name
 from recorder.writing.recovery import recover
 from recorder.writing.staging import SHARD, Staging
-from recorder.writing.sweeping import alone, sweep
+from recorder.writing.sweeping import alone, say, sweep
 
 WORK = "work"
 """What an editor's storages stage; recovery takes no episodes from there."""
@@ -83,12 +83,8 @@ class Editor:
 
     def state(self, *, replaces: Sequence[str] = (), dropped: Sequence[str] = ()) -> str:
         """Commit a shard without episodes, which only says what no longer counts; return its name."""
-        self.clean()
-        self.folder.mkdir(parents=True)
-        (self.folder / EPISODES).write_bytes(encode_episodes([]))
-        manifest = self.manifest([], Origin())
-        manifest.replaces, manifest.dropped = list(replaces), list(dropped)
-        return self.commit(manifest)
+        self.shards.append(say(self.path, self.staging, len(self.shards), replaces=replaces, dropped=dropped))
+        return self.shards[-1]
 
     def manifest(self, notes: Sequence[EpisodeNote], origin: Origin) -> Manifest:
         """Return the manifest of a shard in the making."""

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 
-from recorder.episodes import decode_notes
+from recorder.episodes import decode_notes, encode_episodes
 from recorder.errors import BusyError, NotARecordingError, RecorderError, WriteError
 from recorder.files import read_small, remove, sync
 from recorder.holdings import Holdings, ids_of
 from recorder.schema import NOTE
-from recorder.shard import Shard
-from recorder.writing.staging import NOTE_BYTES, RUNNING, lock, staged
+from recorder.shard import EPISODES, Origin, Shard, manifest_of, seal, shard_name
+from recorder.writing.staging import NOTE_BYTES, RUNNING, SHARD, Staging, lock, staged
 
 PATIENCE = 10.0
 """Seconds for which an edit waits for another one to end."""
@@ -133,6 +134,24 @@ def _is_moot(shard: Shard, shards: Mapping[str, Shard], back: frozenset[str] | N
     said = set(shard.manifest.dropped).difference(*(other.manifest.dropped for other in others.values()))
     held = {episode for other in others.values() for episode in ids_of(other)} if said else set()
     return not any(_hides(one, others, held, back) for one in said)
+
+
+def say(
+    recording: Path, staging: Staging, number: int, *, replaces: Sequence[str] = (), dropped: Sequence[str] = ()
+) -> str:
+    """Commit a shard without episodes, which only says what no longer counts; return its name."""
+    folder = staging.path / SHARD
+    remove(folder)
+    folder.mkdir(parents=True)
+    (folder / EPISODES).write_bytes(encode_episodes([]))
+    manifest = manifest_of([], [], staging.writer, Origin())
+    manifest.replaces, manifest.dropped = list(replaces), list(dropped)
+    seal(folder, manifest, durable=True)
+    name = shard_name(staging.writer, number, datetime.now(UTC))
+    (recording / "shards").mkdir(exist_ok=True)
+    folder.rename(recording / "shards" / name)
+    sync(recording / "shards")
+    return name
 
 
 def take_away(recording: Path, room: Path, name: str) -> None:

@@ -28,6 +28,7 @@ from recorder.routing.layouts import extend, layout, settle
 from recorder.routing.rules import check_infos
 from recorder.schema import (
     FLAGS,
+    NOTE,
     ROW,
     SEEN,
     Schema,
@@ -45,6 +46,8 @@ from recorder.shard import Origin
 from recorder.spaces.structure import Node, NoNode
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
+from recorder.writing.capacity import Capacity
+from recorder.writing.clearing import clear
 from recorder.writing.committing import FAILED, GRACE, CommitOptions, Committer, Tally
 from recorder.writing.opening import (
     annotated,
@@ -142,6 +145,7 @@ class RecordingWriter:
         keep_if: Callable[[Episode], object] | None = None,
         options: CommitOptions | None = None,
         origin: Origin | None = None,
+        capacity: Capacity | None = None,
     ) -> None:
         """Prepare to record into `path`; nothing is on disk before the first whole row.
 
@@ -156,6 +160,7 @@ class RecordingWriter:
             keep_if: called with each finished episode; a false result puts it aside.
             options: when and how finished episodes reach the disk.
             origin: the environment that rows come from, and what is said of all episodes.
+            capacity: how many steps, bytes or episodes the recording keeps; the oldest go as new ones come.
 
         Raises:
             MismatchError: the recording in the folder differs; the message lists how.
@@ -165,6 +170,8 @@ class RecordingWriter:
         """
         self.path = Path(path).absolute()  # whatever becomes of the working directory
         self.options = options or CommitOptions()
+        if capacity is not None:
+            self.options = replace(self.options, capacity=capacity)
         self.origin = origin or Origin()
         self.excluded = excluder(exclude)
         self._keep_if = keep_if
@@ -666,6 +673,21 @@ class RecordingWriter:
         """Return when all finished episodes are committed and the rows of the open one survive a kill."""
         if self.pipeline is not None and os.getpid() == self._pid:
             self.pipeline.flush()
+
+    def clear(self) -> int:
+        """Put all episodes of the recording into the trash, and return how many they were; it can be recorded into.
+
+        Raises:
+            EpisodeError: an episode is open.
+            BusyError: another writer is writing into the recording, or another process is editing it.
+        """
+        self.check()
+        if self.open_episodes:
+            raise EpisodeError(f"episode {self.open_episodes[-1]} is open: commit() or discard() it first")
+        if not (self.path / NOTE).exists():
+            return 0
+        self.flush()
+        return clear(self.path, self.options.trash, self.writer)
 
     def close(self, end: str = "closed") -> None:
         """Commit everything, the open episode too, and end the worker; may be called again, also after an interrupt."""
