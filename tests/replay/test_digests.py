@@ -74,7 +74,7 @@ class CameraEnv(gym.Env[Any, Any]):
 
 
 def record(path: Path, episodes: int = 1, env: Any = None, **options: Any) -> Recording:
-    with Recorder(env or CameraEnv(), path, verbose=False, **options) as recorded:
+    with Recorder(env or CameraEnv(), path, fsync=False, verbose=False, **options) as recorded:
         recorded.action_space.seed(0)
         for seed in range(episodes):
             recorded.reset(seed=seed)
@@ -170,7 +170,7 @@ def test_pictures_that_were_not_taken_are_counted_and_not_compared(
         append(self, rows, runs)
 
     monkeypatch.setattr(VideoWriter, "append", held_up)
-    with Recorder(CameraEnv(40), tmp_path, when_behind="repeat", verbose=False) as env:
+    with Recorder(CameraEnv(40), tmp_path, when_behind="repeat", fsync=False, verbose=False) as env:
         env.reset(seed=0)
         for k in range(40):
             env.step(k % 4)
@@ -212,7 +212,7 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 from test_digests import CameraEnv
 from recorder import Recorder
-env = Recorder(CameraEnv(60), sys.argv[1], verbose=False)
+env = Recorder(CameraEnv(60), sys.argv[1], fsync=False, verbose=False)
 env.reset(seed=0)
 for k in range(40):
     env.step(k % 4)

@@ -20,7 +20,7 @@ from recorder.cli import main
 def carts(tmp_path: Path) -> Path:
     """Return a recording of four episodes, the second of which began otherwise than its seed says."""
     path = tmp_path / "carts"
-    with Recorder(gym.make("CartPole-v1"), path, verbose=False) as env:
+    with Recorder(gym.make("CartPole-v1"), path, fsync=False, verbose=False) as env:
         env.action_space.seed(0)
         for seed in range(4):
             env.reset(seed=seed)
@@ -45,7 +45,7 @@ def test_a_report_for_each_episode_in_order(carts: Path) -> None:
 
 
 def test_an_environment_by_the_name_of_what_makes_it(tmp_path: Path) -> None:
-    with Recorder(CountingEnv(), tmp_path, verbose=False) as env:
+    with Recorder(CountingEnv(), tmp_path, fsync=False, verbose=False) as env:
         roll(env, 3)
     with pytest.raises(FormatError, match="make_env"):
         replay_all(tmp_path)
@@ -56,7 +56,7 @@ def test_an_environment_by_the_name_of_what_makes_it(tmp_path: Path) -> None:
 
 def test_an_episode_that_is_damaged_has_a_row_of_its_own(tmp_path: Path) -> None:
     for seed in range(2):
-        with Recorder(gym.make("CartPole-v1"), tmp_path, verbose=False) as env:
+        with Recorder(gym.make("CartPole-v1"), tmp_path, fsync=False, verbose=False) as env:
             roll(env, seed=seed)
     (table, _) = sorted(tmp_path.glob("shards/*/data.h5"))
     data = bytearray(table.read_bytes())
@@ -102,7 +102,7 @@ class TestCommand:
         assert [path.name for path in carts.parent.glob("*errors*")] == ["errors.png"]
 
     def test_an_environment_of_ones_own(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        with Recorder(CountingEnv(), tmp_path, verbose=False) as env:
+        with Recorder(CountingEnv(), tmp_path, fsync=False, verbose=False) as env:
             roll(env)
         assert main(["replay", str(tmp_path)]) == 1
         assert "make_env" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from recorder.replaying.rendering import replay_rendered
 @pytest.fixture
 def carts(tmp_path: Path) -> Path:
     path = tmp_path / "carts"
-    with Recorder(gym.make("CartPole-v1", max_episode_steps=7), path, verbose=False) as env:
+    with Recorder(gym.make("CartPole-v1", max_episode_steps=7), path, fsync=False, verbose=False) as env:
         env.action_space.seed(0)
         roll(env, 2)
     return path
@@ -76,7 +76,7 @@ def test_a_window_is_that_of_the_environment(carts: Path, capsys: pytest.Capture
 
 
 def test_an_environment_of_ones_own_is_told_the_render_mode(tmp_path: Path) -> None:
-    with Recorder(CountingEnv(3), tmp_path / "counts", verbose=False) as env:
+    with Recorder(CountingEnv(3), tmp_path / "counts", fsync=False, verbose=False) as env:
         roll(env)
     recording = Recording(tmp_path / "counts")
     task = Task(recording, make_env=CountingEnv)

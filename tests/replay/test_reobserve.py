@@ -33,7 +33,9 @@ def carts(tmp_path: Path) -> Recording:
     """Return a recording of three episodes with labels and values of the user, one of them not seeded."""
     path = tmp_path / "carts"
     env = gym.make("CartPole-v1", max_episode_steps=8)
-    with Recorder(env, path, extra={"log_prob": spaces.Box(-9, 0, (), np.float64)}, verbose=False) as recorded:
+    with Recorder(
+        env, path, extra={"log_prob": spaces.Box(-9, 0, (), np.float64)}, fsync=False, verbose=False
+    ) as recorded:
         env.action_space.seed(0)
         for seed in (4, None, 5):
             recorded.reset(seed=seed, options={"low": -0.04, "high": 0.04})
@@ -121,7 +123,7 @@ def test_a_step_that_is_missing_puts_the_episode_aside(tmp_path: Path) -> None:
         def _observe(self) -> Any:
             return super()._observe() if self.steps != 2 else np.zeros(3, np.float32)
 
-    with Recorder(Wide(5), tmp_path / "holes", verbose=False) as env:
+    with Recorder(Wide(5), tmp_path / "holes", fsync=False, verbose=False) as env:
         env.reset(seed=0)
         for _ in range(4):
             try:
@@ -146,7 +148,7 @@ def test_what_cannot_be_done_is_said_before_anything_is_written(carts: Recording
 
 
 def test_other_wrappers_by_the_name_of_a_function(tmp_path: Path) -> None:
-    with Recorder(CountingEnv(3), tmp_path / "counts", verbose=False) as env:
+    with Recorder(CountingEnv(3), tmp_path / "counts", fsync=False, verbose=False) as env:
         roll(env, seed=1)
     with pytest.raises(MismatchError):
         reobserve(tmp_path / "counts", "test_reobserve:pixels", tmp_path / "other", progress=False)

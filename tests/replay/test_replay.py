@@ -32,7 +32,7 @@ from recorder.replaying.comparing import largest_difference
 
 def record(env: gym.Env[Any, Any], path: Path, seeds: list[int | None], steps: int | None = None) -> Recording:
     """Record an episode of random actions for each seed."""
-    with Recorder(env, path, verbose=False) as recorded:
+    with Recorder(env, path, fsync=False, verbose=False) as recorded:
         env.action_space.seed(0)
         for seed in seeds:
             recorded.reset(seed=seed)
@@ -105,7 +105,7 @@ class TestExact:
         env.close()
 
     def test_options_are_given_to_the_reset(self, tmp_path: Path) -> None:
-        with Recorder(gym.make("CartPole-v1"), tmp_path, verbose=False) as env:
+        with Recorder(gym.make("CartPole-v1"), tmp_path, fsync=False, verbose=False) as env:
             roll(env, seed=1, options={"low": -0.01, "high": 0.2})
         assert replay(Recording(tmp_path)[0]).verdict == "exact"
 
@@ -120,7 +120,9 @@ class TestExact:
     def test_what_was_excluded_is_not_missed(self, tmp_path: Path) -> None:
         space = spaces.Dict(kept=spaces.Discrete(9), dropped=spaces.Discrete(9))
         values = [{"kept": np.int64(k), "dropped": np.int64(k)} for k in range(4)]
-        with Recorder(ScriptEnv(space, values), tmp_path, exclude=["observation/dropped"], verbose=False) as env:
+        with Recorder(
+            ScriptEnv(space, values), tmp_path, exclude=["observation/dropped"], fsync=False, verbose=False
+        ) as env:
             roll(env)
         assert replay(Recording(tmp_path)[0], ScriptEnv(space, values)).verdict == "exact"
 
@@ -256,7 +258,7 @@ class TestEnds:
             def _observe(self) -> Any:
                 return super()._observe() if self.steps != 4 else np.zeros(3, np.float32)
 
-        with Recorder(Wide(9), tmp_path, verbose=False) as env:
+        with Recorder(Wide(9), tmp_path, fsync=False, verbose=False) as env:
             env.reset(seed=0)
             for _ in range(8):
                 try:

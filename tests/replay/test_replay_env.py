@@ -29,7 +29,9 @@ from recorder import (
 def lander(tmp_path: Path) -> Path:
     """Return a recording of three episodes of 20 steps, with frames."""
     path = tmp_path / "counting"
-    with Recorder(CountingEnv(20, render_mode="rgb_array"), path, record_render=True, verbose=False) as env:
+    with Recorder(
+        CountingEnv(20, render_mode="rgb_array"), path, record_render=True, fsync=False, verbose=False
+    ) as env:
         env.action_space.seed(3)
         for seed in (10, 11, 12):
             roll(env, seed=seed)
@@ -46,7 +48,7 @@ def test_it_passes_the_check_of_gymnasium(lander: Path, render_mode: str | None)
 def test_it_passes_the_check_with_nested_spaces(tmp_path: Path) -> None:
     space = spaces.Dict(a=spaces.Tuple([spaces.Discrete(9), spaces.Box(0, 9, (2,))]), b=spaces.Text(4))
     values = [{"a": (np.int64(k), np.float32([k, 0])), "b": "xy"} for k in range(8)]
-    with Recorder(ScriptEnv(space, values), tmp_path, verbose=False) as env:
+    with Recorder(ScriptEnv(space, values), tmp_path, fsync=False, verbose=False) as env:
         roll(env)
     check_env(ReplayEnv(tmp_path), skip_render_check=True)
 
@@ -70,7 +72,7 @@ def test_what_comes_out_is_what_was_recorded_without_the_environment(lander: Pat
 
 def test_infos_come_back_with_the_keys_that_each_had(tmp_path: Path) -> None:
     infos = [{"a": 1}, {"b": {"c": 2.5}}, {"a": 3, "text": "é"}]
-    with Recorder(ScriptEnv(spaces.Discrete(3), [0, 1, 2], infos), tmp_path, verbose=False) as env:
+    with Recorder(ScriptEnv(spaces.Discrete(3), [0, 1, 2], infos), tmp_path, fsync=False, verbose=False) as env:
         roll(env)
     played = ReplayEnv(tmp_path)
     assert [played.reset()[1], played.step(0)[-1], played.step(0)[-1]] == infos
@@ -106,7 +108,7 @@ def test_strict_raises_where_the_action_is_not_the_recorded_one(lander: Path) ->
 
 
 def test_where_the_recording_ends_the_last_step_is_truncated(tmp_path: Path) -> None:
-    with Recorder(CountingEnv(9), tmp_path, verbose=False) as env:
+    with Recorder(CountingEnv(9), tmp_path, fsync=False, verbose=False) as env:
         env.reset()
         env.step(0)
         env.step(0)
@@ -125,7 +127,7 @@ def test_it_renders_the_recorded_frames_or_the_camera(lander: Path, tmp_path: Pa
     np.testing.assert_array_equal(env.render(), frames[1])
     camera = spaces.Box(0, 255, (16, 24, 3), np.uint8)
     pictures = np.random.default_rng(0).integers(0, 255, (4, 16, 24, 3), np.uint8)
-    with Recorder(ScriptEnv(camera, list(pictures)), tmp_path / "camera", verbose=False) as recorded:
+    with Recorder(ScriptEnv(camera, list(pictures)), tmp_path / "camera", fsync=False, verbose=False) as recorded:
         roll(recorded)
     shown = ReplayEnv(tmp_path / "camera", render_mode="rgb_array")
     shown.reset()
@@ -133,7 +135,7 @@ def test_it_renders_the_recorded_frames_or_the_camera(lander: Path, tmp_path: Pa
 
 
 def test_what_cannot_be_played_is_said(tmp_path: Path) -> None:
-    with Recorder(CountingEnv(2), tmp_path / "blind", verbose=False) as env:
+    with Recorder(CountingEnv(2), tmp_path / "blind", fsync=False, verbose=False) as env:
         roll(env)
     with pytest.raises(EpisodeError, match="no pictures"):
         ReplayEnv(tmp_path / "blind", render_mode="rgb_array")
@@ -151,7 +153,7 @@ def test_what_cannot_be_played_is_said(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_a_vector_of_them_deals_the_episodes_out(tmp_path: Path, mode: AutoresetMode) -> None:
-    with Recorder(gym.make("CartPole-v1"), tmp_path, verbose=False) as env:
+    with Recorder(gym.make("CartPole-v1"), tmp_path, fsync=False, verbose=False) as env:
         env.action_space.seed(0)
         for seed in range(6):
             roll(env, seed=seed)

@@ -58,7 +58,9 @@ class NoMethods(gym.Wrapper[Any, Any, Any, Any]):
 
 def record(env: gym.Env[Any, Any], path: Path, steps: int = 12, seed: int | None = 0, **options: Any) -> Recording:
     env.action_space.seed(0)
-    with Recorder(env, path, record_state=options.pop("record_state", True), verbose=False, **options) as recorded:
+    with Recorder(
+        env, path, record_state=options.pop("record_state", True), fsync=False, verbose=False, **options
+    ) as recorded:
         recorded.reset(seed=seed)
         for _ in range(steps):
             if any(recorded.step(env.action_space.sample())[2:4]):
@@ -191,7 +193,9 @@ def test_a_state_of_another_shape_is_a_row_that_does_not_fit(tmp_path: Path) -> 
     shapes = iter([2, 2, 3, 2])
     with (
         pytest.raises(ValueError, match="'state' has shape"),
-        Recorder(env, tmp_path, record_state=lambda env: np.zeros(next(shapes)), verbose=False) as recorded,
+        Recorder(
+            env, tmp_path, record_state=lambda env: np.zeros(next(shapes)), fsync=False, verbose=False
+        ) as recorded,
     ):
         roll(recorded)
     (episode,) = Recording(tmp_path)
