@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from recorder.errors import RecorderError
-from recorder.metadata.annotation import did_you_mean
+from recorder.rebuilding import named_function
 
 Policy = Callable[[Any, dict[str, Any]], Any]
 """Returns the action for an observation and its info."""
@@ -25,22 +24,7 @@ def load_policy(name: str, env: gym.Env[Any, Any], seed: int | None) -> Policy:
     if name == "random":
         env.action_space.seed(seed)
         return lambda observation, info: env.action_space.sample()
-    return _blamed(name, _called(name, _function(name)))
-
-
-def _function(name: str) -> Callable[..., Any]:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except ImportError as error:
-        raise RecorderError(f"policy {name!r}: {error}; the current folder is searched too") from error
-    except Exception as error:
-        raise RecorderError(f"policy {name!r}: importing it raised {_named(error)}") from error
-    function: object = getattr(module, attribute, None)
-    if not callable(function):
-        nearest = did_you_mean(attribute, [key for key, value in vars(module).items() if callable(value)])
-        raise RecorderError(f"policy {name!r}: {module_name} has no function {attribute!r}{nearest}")
-    return function
+    return _blamed(name, _called(name, named_function(name, "policy")))
 
 
 def _called(name: str, function: Callable[..., Any]) -> Policy:

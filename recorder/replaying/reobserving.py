@@ -52,6 +52,7 @@ class Wish:
     states: tuple[GetState, SetState] | None
     render: bool
     extra: Mapping[str, Any] = field(default_factory=dict)
+    carried: tuple[str, ...] = ()
 
 
 def reobserve(
@@ -75,7 +76,7 @@ def reobserve(
 
     It begins each episode as it was begun and gives the recorded actions. Reward, terminated and truncated have to be
     as they were; an episode of which they are not is put aside, in the folder `discarded/` of the new recording.
-    Ids, seeds, generators, options, labels, ends, times and values of `extra` are carried over.
+    Ids, seeds, generators, options, labels, ends, times, states and values of `extra` are carried over.
 
     Args:
         recording: the recording or its folder.
@@ -98,7 +99,9 @@ def reobserve(
     if target in opened.paths:
         raise ExistsError(f"{target} is the recording that is made again; record into another folder")
     chosen: Sequence[int | str] = range(len(opened)) if episodes is None else episodes
-    wish = Wish(mode, tolerance, states, record_render, getattr(opened.schema.spaces.get("extra"), "spaces", {}))
+    known = opened.schema.spaces
+    carried = tuple(name for name in ("state", "extra") if name in known)
+    wish = Wish(mode, tolerance, states, record_render, getattr(known.get("extra"), "spaces", {}), carried)
     with ExitStack() as stack:
         env = maker(make_env)()
         stack.callback(env.close)
@@ -106,7 +109,7 @@ def reobserve(
         about = {**opened.metadata, "reobserved": [str(source) for source in opened.paths]}
         writer = RecordingWriter(
             target,
-            StepSpace(env.observation_space, env.action_space, wish.extra, record_render),
+            StepSpace(env.observation_space, env.action_space, wish.extra, record_render, known.get("state", False)),
             storage=storage,
             metadata=metadata,
             exclude=exclude,
@@ -208,8 +211,10 @@ class Again:
         if self._wish.render:
             row["render"] = self._env.render()
             self._writer.declare_render(row["render"])
+        for name in self._wish.carried:
+            at = moment.step - (name == "extra")
+            if at >= 0:
+                (row[name],) = self._episode.values(name, at, at + 1)
         if moment.step:
             row |= {"action": moment.action, **dict(zip(OUTCOME, moment[4:], strict=True))}
-            if self._wish.extra:
-                (row["extra"],) = self._episode.values("extra", moment.step - 1, moment.step)
         return row

@@ -71,6 +71,37 @@ def test_pictures_are_added_and_everything_else_is_carried_over(carts: Recording
     assert {report.verdict for report in replay_all(found)} == {"exact"}, "what was made again can be made again"
 
 
+def get(env: gym.Env[Any, Any]) -> Any:
+    return np.array(env.unwrapped.state)  # type: ignore[attr-defined]
+
+
+def put(env: gym.Env[Any, Any], state: Any) -> None:
+    env.unwrapped.state = state  # type: ignore[attr-defined]
+
+
+def test_states_are_set_on_the_way_and_carried_over(tmp_path: Path) -> None:
+    class Upright(gym.Wrapper[Any, Any, Any, Any]):
+        """Begins elsewhere than the seed says."""
+
+        def reset(self, **given: Any) -> Any:
+            _, info = super().reset(**given)
+            put(self, np.zeros(4))
+            return np.zeros(4, np.float32), info
+
+    env = Upright(gym.make("CartPole-v1", max_episode_steps=8))
+    with Recorder(env, tmp_path / "states", record_state=get, fsync=False, verbose=False) as recorded:
+        env.action_space.seed(0)
+        recorded.reset(seed=1)
+        while not any(recorded.step(env.action_space.sample())[2:4]):
+            pass
+    done = reobserve(tmp_path / "states", pixels, tmp_path / "new", mode="states", states=(get, put), progress=False)
+    assert len(done.kept) == 1
+    ((old,), (new,)) = Recording(tmp_path / "states"), Recording(tmp_path / "new")
+    np.testing.assert_array_equal(old.states, new.states)
+    np.testing.assert_array_equal(old.observations[1:], new.observations["state"][1:])
+    assert replay(new, mode="states", states=(get, put)).verdict == "exact"
+
+
 def test_an_episode_is_found_by_its_id_in_both(carts: Recording, tmp_path: Path) -> None:
     reobserve(carts, pixels, tmp_path / "pixels", episodes=[2], progress=False)
     (episode,) = Recording(tmp_path / "pixels")
