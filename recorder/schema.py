@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Space
 
 from recorder.digests import digest_leaf, is_digest
-from recorder.errors import FormatError, LayoutError, MismatchError, NotARecordingError, SpaceError
+from recorder.errors import FormatError, LayoutError, MismatchError, NotARecordingError, RowError, SpaceError
 from recorder.files import link_new, make_folder, read_small, sync, write_file
-from recorder.leaf import JSON, MOMENT_NAMES, Leaf, leaf_from_json, leaf_to_json
+from recorder.leaf import JSON, MOMENT_NAMES, Leaf, decode_key, leaf_from_json, leaf_to_json
 from recorder.repeated import is_mark, mark_leaf, mark_path
 from recorder.shard import FORMAT
 from recorder.spaces.differences import differences
@@ -40,6 +41,9 @@ TERMINATED = Leaf("terminated", (), "bool", "flag", "transition", why="a flag of
 TRUNCATED = Leaf("truncated", (), "bool", "flag", "transition", why="a flag of a step")
 TIME = Leaf("time", (), "float64", "time", "moment", metadata={"units": "s"}, why="seconds since the reset")
 
+TIMES = "times"
+"""The name of the space of capture times, whose leaves lie at `time/<leaf>`."""
+
 FLAGS = {leaf.path: leaf for leaf in (REWARD, TERMINATED, TRUNCATED, TIME)}
 
 
@@ -48,7 +52,8 @@ class StepSpace:
     """The spaces of what one step brings, for recordings of episodes.
 
     `extra` are the user's own values of a transition. `render` is the space of rendered frames, `state`
-    that of the simulator's states; True stands for one that the first of them decides.
+    that of the simulator's states; True stands for one that the first of them decides. `times` are the paths of
+    leaves whose own time of capture comes with each row, as `row["times"]`: it is kept at `time/<leaf>`.
     """
 
     observation: Space[Any]
@@ -56,6 +61,7 @@ class StepSpace:
     extra: Mapping[str, Space[Any]] = field(default_factory=dict)
     render: Space[Any] | bool = False
     state: Space[Any] | bool = False
+    times: tuple[str, ...] = ()
 
     @property
     def unseen(self) -> list[str]:
@@ -110,11 +116,14 @@ def _declare_steps(space: StepSpace, excluded: Excluded) -> Schema:
         named["render"] = space.render
     if isinstance(space.state, Space):
         named["state"] = space.state
+    if space.times:
+        named[TIMES] = _times_space(space.times)
     if wrong := [name for name in ("action", "reward", "terminated", "truncated") if excluded(name)]:
         raise SpaceError(f"{wrong[0]!r} cannot be excluded: no episode is whole without it")
-    kept = {name: prune(inner, name, excluded) for name, inner in named.items()}
+    paths = {name: "time" if name == TIMES else name for name in named}
+    kept = {name: prune(inner, paths[name], excluded) for name, inner in named.items()}
     nodes: dict[str, Node] = {
-        name: structure(inner, name, "moment" if name in MOMENT_NAMES else "transition", excluded)
+        name: structure(inner, paths[name], "moment" if paths[name] in MOMENT_NAMES else "transition", excluded)
         for name, inner in named.items()
     }
     for leaf in FLAGS.values():
@@ -122,6 +131,44 @@ def _declare_steps(space: StepSpace, excluded: Excluded) -> Schema:
             nodes[leaf.path] = ArrayNode(leaf, scalar=True)
     leaves = _left({leaf.path: leaf for node in nodes.values() for leaf in node.leaves}, excluded)
     return Schema("episode", kept, nodes, leaves, DictStorage())
+
+
+def _times_space(paths: Sequence[str]) -> spaces.Dict:
+    """Return the space of one time in seconds for each leaf, nested as their paths are."""
+    return _dict_space(_nested(dict.fromkeys(paths, spaces.Box(-np.inf, np.inf, (), np.float64))))
+
+
+def _dict_space(nested: Mapping[str, Any]) -> spaces.Dict:
+    return spaces.Dict({key: _dict_space(inner) if isinstance(inner, dict) else inner for key, inner in nested.items()})
+
+
+def times_value(paths: Sequence[str], times: Mapping[str, Any]) -> Any:
+    """Return times by path as a value of their space.
+
+    Raises:
+        RowError: they are of other leaves.
+    """
+    if not isinstance(times, Mapping) or set(times) != set(paths):
+        raise RowError(f"'times' has a time for each of {sorted(paths)}, got {times!r:.120}")
+    return _nested({path: float(time) for path, time in times.items()})
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for path, value in values.items():
+        *parents, last = map(decode_key, path.split("/"))
+        place = nested
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[last] = value
+    return nested
+
+
+def _times_of(space: Space[Any] | None) -> tuple[str, ...]:
+    """Return the paths of which `_times_space` made a space."""
+    if space is None:
+        return ()
+    return tuple(leaf.path.removeprefix("time/") for leaf in structure(space, "time").leaves)
 
 
 def _left(leaves: Mapping[str, Leaf], excluded: Excluded) -> Mapping[str, Leaf]:
@@ -208,8 +255,9 @@ def _schema(note: RecordingNote) -> Schema:
         extra = named.get("extra", spaces.Dict())
         if not isinstance(extra, spaces.Dict):
             raise FormatError(f"the space 'extra' is a Dict, got {type(extra).__name__}")
-        drawn = (named.get(name, False) for name in ("render", "state"))
-        declared = declare(StepSpace(named["observation"], named["action"], extra.spaces, *drawn))
+        render, state = (named.get(name, False) for name in ("render", "state"))
+        times = _times_of(named.get(TIMES))
+        declared = declare(StepSpace(named["observation"], named["action"], extra.spaces, render, state, times))
     else:
         declared = declare(named[ROW])
     leaves = {leaf.path: leaf for leaf in map(leaf_from_json, note.leaves)}

@@ -31,6 +31,7 @@ from recorder.schema import (
     NOTE,
     ROW,
     SEEN,
+    TIMES,
     Schema,
     StepSpace,
     check_marks,
@@ -39,6 +40,7 @@ from recorder.schema import (
     declare,
     digest_leaves,
     read_schema,
+    times_value,
     with_beside,
     without_beside,
 )
@@ -411,7 +413,7 @@ class RecordingWriter:
 
         In a recording of episodes a row is a mapping: `observation` (and `time` in seconds since `begin`, else now)
         for the first, and also `action`, `reward`, `terminated`, `truncated` and `extra` for the others; `info` may
-        come with each. Else it is one value of the space.
+        come with each. Where the space has `times`, so do `times`: seconds since `begin` by path. Else it is one value of the space.
 
         Raises:
             RowError: the row does not fit; nothing of it was recorded, and the episode goes on.
@@ -428,6 +430,10 @@ class RecordingWriter:
             call = self.calls
             note.refused.append(call)
             raise refused(error, call) from error
+
+    def since_begin(self, reading: float | None = None) -> float:
+        """Return the seconds from `begin` to now, or to a `reading` of `time.perf_counter()`: the clock of `time`."""
+        return (time.perf_counter() if reading is None else reading) - self._began
 
     def put(self, values: Mapping[str, Any], info: Mapping[str, Any] | None) -> None:
         """Put one whole row, by name of its structures, and make it count."""
@@ -449,7 +455,7 @@ class RecordingWriter:
         if not isinstance(row, Mapping):
             raise RowError(f"a row is a mapping with 'observation', 'action', …, got {type(row).__name__}")
         first = self.ring.head == self._first
-        names = [name for name in self.schema.nodes if not first or name in MOMENT_NAMES]
+        names = [name for name in self.schema.nodes if not first or name in (*MOMENT_NAMES, TIMES)]
         values = {"time": time.perf_counter() - self._began, **row}
         if missing := [name for name in names if name not in values]:
             raise RowError(f"a row lacks {missing}; {'the first row' if first else 'a row'} has {names}")
@@ -457,6 +463,8 @@ class RecordingWriter:
             raise RowError(
                 f"a row has {unknown}, which it cannot have; {'the first' if first else 'a'} row has {names}"
             )
+        if TIMES in names:
+            values[TIMES] = times_value(self._space.times, values[TIMES])  # type: ignore[union-attr]
         return {name: values[name] for name in names} | ({"info": row["info"]} if row.get("info") else {})
 
     @property
