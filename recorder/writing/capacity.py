@@ -16,8 +16,11 @@ from recorder.episodes import EpisodeNote
 from recorder.errors import BusyError
 from recorder.files import files_below
 from recorder.holdings import Holding, Holdings, look
-from recorder.shard import Shard
+from recorder.shard import MANIFEST, Shard
 from recorder.writing.sweeping import alone, sweep
+
+MANIFEST_BYTES = 4096
+"""What a manifest that is yet to be written is taken to have at most."""
 
 PARTS = 8
 """Where bytes are bounded, a shard holds at most this part of them, since only whole shards leave the disk."""
@@ -98,13 +101,12 @@ class Evictor:
         if self._capacity.bytes is None:
             return
         there = [holding for holding in holdings.counting if len(holding.kept)]
-        total = sum(holding.shard.nbytes for holding in there) + sum(
-            path.stat().st_size for path in files_below(folder)
-        )
-        for holding in there:
+        sizes = [_on_disk(holding.shard) for holding in there]
+        total = sum(sizes) + sum(path.stat().st_size for path in files_below(folder)) + MANIFEST_BYTES
+        for holding, size in zip(there, sizes, strict=True):
             if total <= self._capacity.bytes:
                 return
-            total -= holding.shard.nbytes
+            total -= size
             yield from holding.ids
 
     def sweep(self) -> None:
@@ -117,6 +119,14 @@ class Evictor:
                 for name in sweep(self._recording, self._room, holdings):
                     self._opened.pop(name, None)
             self._pending = False
+
+
+def _on_disk(shard: Shard) -> int:
+    """Return the bytes of a shard, its manifest too."""
+    try:
+        return shard.nbytes + (shard.path / MANIFEST).stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _items(holding: Holding) -> Iterator[Item]:

@@ -20,9 +20,10 @@ from gymnasium.spaces import Box, Space
 from recorder.columns import Column
 from recorder.episode import Episode
 from recorder.episodes import ID, EpisodeNote, Start
-from recorder.errors import ClosedError, EpisodeError, ExistsError, RowError
+from recorder.errors import ClosedError, EpisodeError, ExistsError, LayoutError, RowError
 from recorder.infos import snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
+from recorder.memory import MemoryCommitter, MemoryRecording
 from recorder.repeated import mark_leaf
 from recorder.routing.layouts import extend, layout, settle
 from recorder.routing.rules import check_infos
@@ -68,6 +69,10 @@ from recorder.writing.rows import Put, compile_put, refused
 from recorder.writing.staging import Staging
 
 Existing = Literal["append", "refuse", "replace"]
+
+
+NOWHERE = f"{os.devnull}/memory"
+"""The path of a writer that has none: nothing can be made below it."""
 
 
 class Lane(NamedTuple):
@@ -121,7 +126,7 @@ PICTURE_BYTES = 4096
 
 
 class RecordingWriter:
-    """Adds episodes to the recording in a folder.
+    """Adds episodes to the recording in a folder, or, without a path, to one in memory.
 
     ```python
     with RecordingWriter("runs/robot", StepSpace(observation_space, action_space)) as writer:
@@ -137,7 +142,7 @@ class RecordingWriter:
 
     def __init__(
         self,
-        path: Path | str,
+        path: Path | str | None,
         space: StepSpace | Space[Any],
         *,
         storage: Storage | None = None,
@@ -152,7 +157,7 @@ class RecordingWriter:
         """Prepare to record into `path`; nothing is on disk before the first whole row.
 
         Args:
-            path: the folder of the recording, new or to be appended to.
+            path: the folder of the recording, new or to be appended to; None keeps all in memory, as `recording`.
             space: what a row is.
             storage: which storage keeps which leaf, from `layout(...)`, or one storage for all leaves; by default
                 that of the recording appended to, else the default layout.
@@ -170,7 +175,10 @@ class RecordingWriter:
             LayoutError: a storage cannot keep a leaf as promised, or `exclude` names no leaf.
             WriteError: the folder cannot be written.
         """
-        self.path = Path(path).absolute()  # whatever becomes of the working directory
+        self.memory = MemoryRecording() if path is None else None
+        if path is None and storage is not None:
+            raise LayoutError(f"in memory rows are kept as they are; storage={storage} is for a folder")
+        self.path = Path(NOWHERE if path is None else path).absolute()  # whatever becomes of the working directory
         self.options = options or CommitOptions()
         if capacity is not None:
             self.options = replace(self.options, capacity=capacity)
@@ -195,7 +203,7 @@ class RecordingWriter:
         self.ring = self._new_ring()
         self.pipeline: Pipeline | None = None
         self.recovered: list[Recovery] = []
-        self._committer: Committer | None = None
+        self._committer: Committer | MemoryCommitter | None = None
         self._note: EpisodeNote | None = None
         self.skipped = 0
         self._episodes = 0
@@ -222,6 +230,11 @@ class RecordingWriter:
         """Look at what is in the folder, and take over the schema of a recording that matches."""
         if existing not in get_args(Existing):
             raise ValueError(f"existing={existing!r} is none of {get_args(Existing)}")
+        if self.memory is not None:
+            self.schema = replace(self.schema, storage=self._layout())
+            self.memory.schema = self.schema
+            self.ring = self._new_ring()
+            return
         if existing == "replace":
             replace_recording(self.path)
         theirs = existing_schema(self.path, beside_others=existing == "replace")
@@ -263,6 +276,8 @@ class RecordingWriter:
     def _layout(self) -> DictStorage:
         """Return which storage keeps which declared leaf."""
         leaves = list(self.schema.leaves.values())
+        if self.memory is not None:
+            return DictStorage()
         if self._storage is None:
             return layout(leaves, fps=self.origin.fps)
         if not isinstance(self._storage, DictStorage):
@@ -299,6 +314,17 @@ class RecordingWriter:
     def tally(self) -> Tally:
         """What this writer has committed so far."""
         return self._committer.tally if self._committer is not None else Tally()
+
+    @property
+    def recording(self) -> MemoryRecording:
+        """The episodes that are kept in memory, and are there as soon as they have ended and `flush` was called.
+
+        Raises:
+            EpisodeError: this writer has a folder, which `Recording(path)` reads.
+        """
+        if self.memory is None:
+            raise EpisodeError(f"the episodes of this writer are on disk: Recording({str(self.path)!r}) reads them")
+        return self.memory
 
     # Episodes.
 
@@ -610,8 +636,12 @@ class RecordingWriter:
         self._waiting_events, self._waiting_infos = [], []
         return pipeline
 
-    def _make_committer(self) -> Committer:
-        """Make the recording on disk and what commits to it; called by the worker."""
+    def _make_committer(self) -> Committer | MemoryCommitter:
+        """Make the recording on disk, or in memory, and what commits to it; called by the worker."""
+        if self.memory is not None:
+            judge = None if self._keep_if is None else self._judge
+            self._committer = MemoryCommitter(self.memory, self.schema, self.origin, self.options, judge)
+            return self._committer
         beside = digest_leaves(self.schema) if self.options.digests else []
         kept = with_beside(self.schema, [*beside, *map(mark_leaf, self.ring.pictures.values())])
         if not create(self.path, kept):
@@ -692,9 +722,11 @@ class RecordingWriter:
         self.check()
         if self.open_episodes:
             raise EpisodeError(f"episode {self.open_episodes[-1]} is open: commit() or discard() it first")
+        self.flush()
+        if self.memory is not None:
+            return self.memory.clear()
         if not (self.path / NOTE).exists():
             return 0
-        self.flush()
         return clear(self.path, self.options.trash, self.writer)
 
     def close(self, end: str = "closed") -> None:
