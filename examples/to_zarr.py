@@ -1,6 +1,6 @@
 """Record a few episodes of CarRacing, turn them into a zarr replay buffer, and read windows from it.
 
-    python examples/to_zarr.py [FOLDER]
+python examples/to_zarr.py [FOLDER]
 """
 
 from __future__ import annotations
