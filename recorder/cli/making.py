@@ -30,6 +30,9 @@ RECORD_EXAMPLES = """\b
 Examples:
   recorder record CartPole-v1 --episodes 20 --to runs/cart --seed 0
   recorder record CarRacing-v3 --to runs/car --max-steps 200 --kwargs '{"continuous": false}'
+  recorder record ale_py:ALE/Pong-v5 --to runs/pong --policy human
+  recorder record CartPole-v1 --to runs/cart --policy human --keys '{"a": 0, "d": 1}'
+  recorder record CartPole-v1 --to runs/cart --policy sb3:ppo.zip --episodes 100
   recorder record minigrid:MiniGrid-Empty-5x5-v0 --to runs/grid --policy my_policy:act --label expert=false
 """
 
@@ -49,8 +52,9 @@ def record(
     policy: Annotated[
         str,
         typer.Option(
-            help="What chooses the actions: random, or module:function, which is given (observation) or "
-            "(observation, info). The current folder is searched for the module."
+            help="What chooses the actions: random; human, in a window; sb3:file.zip, of Stable-Baselines3; or "
+            "module:function, which is given (observation) or (observation, info). The current folder is searched "
+            "for the module."
         ),
     ] = "random",
     seed: Annotated[
@@ -73,15 +77,21 @@ def record(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A label of every episode; JSON or text. May be given again."),
     ] = None,
+    keys: Annotated[
+        str | None, typer.Option(metavar="JSON", help="For a human: the actions by the letters that are pressed.")
+    ] = None,
     as_json: AsJSON = False,
 ) -> None:
     """Record episodes of an environment into a folder.
 
     After Ctrl-C the episodes so far are kept, and the running one up to that step.
     """
-    if policy != "random" and not all(policy.partition(":")):
-        raise typer.BadParameter(f"{policy!r} is neither random nor module:function", param_hint="--policy")
+    if policy not in ("random", "human") and not all(policy.partition(":")):
+        raise typer.BadParameter(
+            f"{policy!r} is neither random, human, sb3:file.zip nor module:function", param_hint="--policy"
+        )
     arguments, labels = object_of(kwargs), labels_of(label or [])
+    actions = None if keys is None else object_of(keys, "--keys")
     from recorder.cli.running import Run, Task
 
     search_here()
@@ -98,6 +108,7 @@ def record(
                 arguments=arguments,
                 existing=existing,
                 labels=labels,
+                keys=actions,
             )
         )
     try:
@@ -166,14 +177,14 @@ def plan(
     say("\n".join(["", *(f"- {note}" for note in made.notes)]))
 
 
-def object_of(text: str) -> dict[str, Any]:
-    """Return the JSON object that `--kwargs` gives."""
+def object_of(text: str, option: str = "--kwargs") -> dict[str, Any]:
+    """Return the JSON object that an option gives."""
     try:
         value = json.loads(text)
     except ValueError as error:
-        raise typer.BadParameter(f"{text!r} is not JSON: {error}", param_hint="--kwargs") from error
+        raise typer.BadParameter(f"{text!r} is not JSON: {error}", param_hint=option) from error
     if not isinstance(value, dict):
-        raise typer.BadParameter(f"{text!r} is no JSON object such as '{{\"mode\": 1}}'", param_hint="--kwargs")
+        raise typer.BadParameter(f"{text!r} is no JSON object such as '{{\"mode\": 1}}'", param_hint=option)
     return value
 
 

@@ -16,7 +16,8 @@ from gymnasium.error import UnregisteredEnv
 from tqdm import tqdm
 
 from recorder.cli.describing import counts, spread
-from recorder.cli.policies import Policy, load_policy
+from recorder.cli.playing import play_episodes
+from recorder.cli.policies import HUMAN, Policy, load_policy
 from recorder.errors import NotARecordingError, RecorderError
 from recorder.leaf import JSON
 from recorder.recording import Recording
@@ -43,6 +44,7 @@ class Task:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     existing: Existing = "append"
     labels: Mapping[str, JSON] = field(default_factory=dict)
+    keys: Mapping[str, JSON] | None = None
 
 
 class Run:
@@ -51,7 +53,7 @@ class Run:
     def __init__(self, task: Task) -> None:
         self._task = task
         self._writer = ""
-        given = {"render_mode": "rgb_array"} if task.render else {}
+        given = {"render_mode": "rgb_array"} if task.render or task.policy == HUMAN else {}
         env = make_env(task.env_id, {**given, **task.arguments}, task.max_steps)
         about = {"policy": task.policy}
         self._env = Recorder(
@@ -65,10 +67,23 @@ class Run:
         """Record all episodes; after an error or Ctrl-C those so far are committed."""
         task = self._task
         with self._env, self._bar:
+            if task.policy == HUMAN:
+                play_episodes(
+                    self._env, task.episodes, keys=task.keys, seed=task.seed, after_step=self._after_human_step
+                )
+                return
             policy = load_policy(task.policy, self._env, task.seed)
             for k in range(task.episodes):
                 self._roll(policy, None if task.seed is None else task.seed + k)
                 self._bar.update()
+
+    def _after_human_step(self, over: bool) -> None:
+        """Take note of a step of `play`, which resets by itself."""
+        self._steps += 1
+        self._writer = str(self._env.episode_id).split("-")[0]
+        if over:
+            self._env.label(**self._task.labels)
+            self._bar.update()
 
     def _roll(self, policy: Policy, seed: int | None) -> None:
         """Record one episode."""
