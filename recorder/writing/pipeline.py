@@ -208,18 +208,20 @@ class Pipeline:
         """
         ring = self.ring
         rows = ring.rows if skip else ring.frames
-        if ring.head >= self._next_wake or not self._has_room(rows):
+        # Whoever would rather have a picture twice than wait does not wait for late saving either.
+        latest = math.inf if skip else 0.0
+        if ring.head >= self._next_wake or not self._has_room(rows, latest):
             self._next_wake = (ring.head // ring.batch + 1) * ring.batch
             self._wake.put(None)
-        if not self._has_room(rows):
-            self._wait(lambda: self._has_room(rows) or self._error is not None)
+        if not self._has_room(rows, latest):
+            self._wait(lambda: self._has_room(rows, latest) or self._error is not None)
         ring.limit = min(self._next_wake, ring.tail + ring.frames, ring.head + self._stride())
         self.check()
         return ring.head - ring.tail >= ring.frames
 
-    def _has_room(self, rows: int) -> bool:
+    def _has_room(self, rows: int, latest: float) -> bool:
         waiting = self.ring.head - self.ring.tail, self._info_bytes[0] - self._info_bytes[1]
-        return waiting[0] < rows and waiting[1] <= RING_BYTES and not self._late() > 0
+        return waiting[0] < rows and waiting[1] <= RING_BYTES and self._late() <= latest
 
     def _stride(self) -> int:
         """Return for how many rows nothing need be attended to: for a millisecond of the loop's time."""
