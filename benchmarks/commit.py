@@ -3,8 +3,8 @@
     python benchmarks/commit.py [--seconds 10] [--flush-every 1] [--to FOLDER]
 
 The worker does both while the environment steps; a loop that does not flush waits for neither. Times are those of the
-clock and, in brackets, of the processor, which tell more on a busy machine. `--to` names a folder on the disk that is to
-be measured.
+clock and, in brackets, of the processor, which tell more on a busy machine. `--to` names a folder on the disk that is
+to be measured.
 """
 
 from __future__ import annotations

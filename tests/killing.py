@@ -39,7 +39,10 @@ from recorder import (
     ZarrStorage,
 )
 from recorder.verify import verify
+from recorder.writing import recovery
 from recorder.writing.recovery import recover
+
+recovery.UNBORN_SECONDS = 0.0  # of a staging folder that never got its name
 
 STORAGES: dict[str, Any] = {
     "hdf5": HDF5Storage(),
@@ -197,17 +200,33 @@ def check_rows(episode: Any) -> None:
             np.testing.assert_array_equal(episode.columns["render"][k], env.render())
 
 
-def loss(noted: Told, steps: dict[str, int], when: float) -> float:
-    """Return the age of the oldest step that is lost."""
-    lost = [times[steps.get(name, 0)] for name, times in noted.steps.items() if len(times) > steps.get(name, 0)]
-    return when - min(lost, default=when)
+class Loss(NamedTuple):
+    """Seconds of steps that are lost, from the first of them to the last, and the age of the first at the kill.
+
+    The second is larger where `step` waited for the disk.
+    """
+
+    span: float
+    age: float
+
+
+def loss(noted: Told, steps: dict[str, int], when: float) -> Loss:
+    """Return what is lost; of two writers, of the one that lost more."""
+    worst = Loss(0.0, 0.0)
+    for writer in {name.split("-")[0] for name in noted.steps}:
+        own = {name: times for name, times in noted.steps.items() if name.startswith(writer)}
+        lost = [times[steps.get(name, 0)] for name, times in own.items() if len(times) > steps.get(name, 0)]
+        if lost:
+            last = max(max(times) for times in own.values())
+            worst = max(worst, Loss(last - min(lost), when - min(lost)))
+    return worst
 
 
 def run(folder: Path, seed: int, count: int) -> dict[str, Any]:
     """Kill so many recordings."""
     warnings.simplefilter("ignore")
     faults: list[Any] = []
-    losses: dict[float, list[float]] = {}
+    losses: dict[float, list[Loss]] = {}
     episodes = steps_made = processes = remains = 0
     for i in range(seed, seed + count):
         chance = random.Random(i)
@@ -236,13 +255,13 @@ def run(folder: Path, seed: int, count: int) -> dict[str, Any]:
     }
 
 
-def quantiles(values: list[float]) -> dict[str, float]:
-    """Return median, 95 of 100, and the most."""
+def quantiles(losses: list[Loss]) -> dict[str, float]:
+    """Return median, 95 of 100, and the most of what was lost, and of its age."""
+    spans, ages = zip(*losses, strict=True)
     return {
-        "p50": round(float(np.median(values)), 3),
-        "p95": round(float(np.quantile(values, 0.95)), 3),
-        "max": round(max(values), 3),
-        "count": len(values),
+        "count": len(losses),
+        **{name: round(float(np.quantile(spans, q)), 3) for name, q in (("p50", 0.5), ("p95", 0.95), ("max", 1))},
+        "oldest": round(max(ages), 3),
     }
 
 
