@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, get_args
@@ -11,15 +11,13 @@ from typing import Any, get_args
 import gymnasium as gym
 
 from recorder.episode import Episode
-from recorder.errors import EpisodeError, RecorderError
-from recorder.rebuilding import MakeEnv, environment_of, left_out, without_window
+from recorder.errors import EpisodeError
+from recorder.rebuilding import MakeEnv, environment_of, without_window
+from recorder.replaying.changes import environment_changes
 from recorder.replaying.checking import EpisodeCheck
 from recorder.replaying.driving import Moment, Raised, drive, playable, start_notes
 from recorder.replaying.report import Divergence, Mode, ReplayReport
 from recorder.replaying.states import GetState, SetState, StateAccess, required_access
-from recorder.spaces.differences import differences
-from recorder.spaces.space_json import space_to_json
-from recorder.versions import version_differences
 
 
 def replay(
@@ -76,7 +74,7 @@ def replay_in(
     check_mode(episode, mode, tolerance)
     access = None if mode == "actions" else required_access(env, states, f"replaying in the mode {mode!r}")
     report = ReplayReport(episode.id, mode, tolerance, len(episode), 0, ())
-    changes = tuple(environment_differences(env, episode, skipped))
+    changes = tuple(environment_changes(env, episode, skipped))
     report = compared(env, episode, report, access, watch)
     notes = (*report.notes, *start_notes(episode, diverged=report.divergence is not None))
     return replace(report, differences=changes, notes=notes)
@@ -138,15 +136,3 @@ def first_of(one: Divergence | None, other: Divergence | None) -> Divergence | N
     """Return the divergence that came first."""
     found = [divergence for divergence in (one, other) if divergence is not None]
     return min(found, key=lambda divergence: divergence.step, default=None)
-
-
-def environment_differences(env: gym.Env[Any, Any], episode: Episode, skipped: bool = False) -> Iterator[str]:
-    """Yield what is different between an environment and the one that was recorded: versions, spaces, wrappers."""
-    yield from version_differences(episode.versions)
-    for name, space in (("observation", env.observation_space), ("action", env.action_space)):
-        try:
-            yield from differences(space_to_json(space), space_to_json(episode.schema.spaces[name]), name)
-        except RecorderError as error:
-            yield f"{name}: {error}"
-    if skipped and episode.environment is not None:
-        yield from (f"left out: {problem}" for problem in left_out(episode.environment))

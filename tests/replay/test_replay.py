@@ -169,6 +169,7 @@ class TestDiverged:
         assert replay(episode).verdict == "exact"
         report = replay(episode, gym.make("Pendulum-v1", g=10.5))
         check_diverged(report, 1, "observation")
+        assert report.differences == ("argument g was 10.0, is 10.5 here",)
         (observation, reward, *_) = report.leaves
         assert len(observation.errors) == 21 and observation.errors[0] == 0 and observation.errors[1] > 0
         assert reward.diverged == 2, "the reward of a step is that of the state before it"
@@ -184,6 +185,7 @@ class TestDiverged:
         check_diverged(report, 0, "observation")
         assert "shape" in str(report.divergence)
         assert any("observation: shape (2,) here, (4,) in the recording" in line for line in report.differences)
+        assert "wrappers were none, are TransformObservation here" in report.differences
         assert [leaf.largest for leaf in report.leaves] == [math.inf, 0, 0, 0], "the rest is compared all the same"
 
     def test_another_structure_of_the_observation_is_said_and_no_crash(self, tmp_path: Path) -> None:
@@ -303,6 +305,15 @@ class TestEnvironments:
         spec["entry_point"] = "no_such_module:Env"
         with pytest.raises(RecorderError, match="no_such_module"):
             replay(episode)
+
+    @pytest.mark.filterwarnings("ignore:.*out of date:DeprecationWarning")
+    def test_another_environment_is_named(self, tmp_path: Path) -> None:
+        (episode,) = record(gym.make("CartPole-v1", max_episode_steps=7), tmp_path, [0])
+        report = replay(episode, gym.make("CartPole-v0"))
+        assert report.differences == (
+            "the environment was CartPole-v1, is CartPole-v0 here",
+            "its limit of steps was 7, is 200 here",
+        )
 
     def test_versions_that_differ_are_listed(self, tmp_path: Path) -> None:
         (episode,) = record(gym.make("CartPole-v1"), tmp_path, [0])
