@@ -155,13 +155,18 @@ def check_plain(folder: Path) -> list[str]:
     """Return the names of all files below a folder, relative to it.
 
     Raises:
+        DamagedError: it is not there.
         FormatError: something is a link, a pipe or a device: reading it may lead elsewhere, or hang.
     """
     names: list[str] = []
     root = str(folder)
     folders = [root]
     while folders:
-        with os.scandir(folders.pop()) as entries:
+        try:
+            entries = os.scandir(place := folders.pop())
+        except FileNotFoundError:
+            raise missing(Path(place)) from None
+        with entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.path)
@@ -243,7 +248,7 @@ def unsealed(path: Path, data: bytes) -> bytes:
 
 def missing(path: Path, what: str = "is missing") -> DamagedError:
     """Return the error of a file that is not there: it was lost, or another process has replaced its whole shard."""
-    shard = next((folder for folder in path.parents if folder.parent.name == "shards"), None)
+    shard = next((folder for folder in (path, *path.parents) if folder.parent.name == "shards"), None)
     if shard is None or shard.exists():
         return DamagedError(f"{path} {what}")
     return GoneError(
