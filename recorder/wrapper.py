@@ -32,6 +32,7 @@ from recorder.stepping import Hooks, MeasuredStep, Step, StepResult, compile_mea
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
 from recorder.summary import summarize
+from recorder.writing.capacity import Capacity
 from recorder.writing.committing import CommitOptions
 from recorder.writing.opening import end_for, plain_json
 from recorder.writing.origin import origin_of
@@ -75,6 +76,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         flush_every: float = 10.0,
         fsync: bool = True,
         trash: int = 1 << 30,
+        capacity: Capacity | None = None,
         digests: bool = True,
         when_behind: WhenBehind = "block",
         verbose: int = 1,
@@ -100,6 +102,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             flush_every: seconds until a finished episode is on disk; 0 commits it before `reset` returns.
             fsync: whether committed episodes survive a power loss, not only a kill.
             trash: bytes of discarded episodes that are kept in `discarded/`; 0 deletes them at once.
+            capacity: how many steps, bytes or episodes the recording keeps; the oldest go as new ones come.
             digests: keep a sum of each picture that is coded with loss, by which a replay is compared exactly.
             when_behind: what becomes of a picture when the encoder or the disk is slower than the loop: `block` waits,
                 `repeat` lets the last picture stand for it, `drop` a black one; `repeated/<leaf>` marks such rows.
@@ -136,7 +139,13 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             existing=existing,
             keep_if=keep_if,
             options=CommitOptions(
-                flush_every, fsync, trash, digests, when_behind, None if failures is None else Path(failures).absolute()
+                flush_every=flush_every,
+                fsync=fsync,
+                trash=trash,
+                capacity=capacity,
+                digests=digests,
+                when_behind=when_behind,
+                failures=None if failures is None else Path(failures).absolute(),
             ),
             origin=origin_of(env, about or {}),
         )
