@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from recorder import (
     replay_all,
 )
 from recorder.verify import verify
+from recorder.writing.recovery import recover
 
 
 @pytest.fixture
@@ -194,3 +197,43 @@ def test_video_of_a_new_camera_has_digests(carts: Recording, tmp_path: Path) -> 
     report = replay(episode)
     assert report.verdict == "exact"
     assert {leaf.path: leaf.method for leaf in report.leaves}["observation/pixels"] == "digests"
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, sys.argv[3])
+from environments import CountingEnv
+from recorder import CommitOptions, reobserve
+
+class Dying(CountingEnv):
+    resets = 0
+
+    def reset(self, **given):
+        Dying.resets += 1
+        return super().reset(**given)
+
+    def step(self, action):
+        if Dying.resets == 3 and self.steps == 300:
+            import time
+            time.sleep(2.5)  # the running episode is saved every second
+            os._exit(9)
+        return super().step(action)
+
+reobserve(sys.argv[1], lambda: Dying(400), sys.argv[2], options=CommitOptions(flush_every=1, fsync=False))
+"""
+
+
+def test_a_kill_on_the_way_loses_no_episode_and_brings_none_twice(tmp_path: Path) -> None:
+    with Recorder(CountingEnv(400), tmp_path / "counts", fsync=False, verbose=False) as env:
+        for seed in range(3):
+            roll(env, seed=seed)
+    ids = [episode.id for episode in Recording(tmp_path / "counts")]
+    target, here = tmp_path / "again", str(Path(__file__).parent.parent)
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "counts"), str(target), here], check=False)
+    assert done.returncode == 9
+    recover(target)
+    found = Recording(target)
+    assert sorted(episode.id for episode in found) == sorted(ids)
+    assert [found[name].end for name in ids] == ["terminated", "terminated", "recovered"]
+    assert len(found[ids[2]]) >= 290
+    assert {replay(found[name], CountingEnv(400)).verdict for name in ids} == {"exact"}
