@@ -33,7 +33,7 @@ FLOORS = (
         "filming following gif preview replay_buffer replay_buffer.* replaying replaying.* statistics statistics.* "
         "step_cost stepping summary tiling timing vector vector.* verify windows windows.* wrapper"
     ),
-    "bare bare.* testing torch view view.*",
+    "bare bare.* multiagent testing torch view view.*",
     "collect convert convert.* edit edit.*",
     "cli cli.*",
     "__init__ __main__",  # the public names, and `python -m recorder`
@@ -47,6 +47,7 @@ OWNERS = {
     "matplotlib": "cli.* replaying.plotting statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
     "pyarrow": "bare.parquet convert.* storages.parquet*",
+    "pettingzoo": "multiagent",
     "ray": "collect",
     "starlette": "view view.*",
     "torch": "torch",
@@ -56,7 +57,7 @@ OWNERS = {
     "zarr": "convert.* replay_buffer.* storages.zarr storages.zarr_* webp_codec",
 }
 
-STEPPERS = "cli cli.* collect replaying.driving stepping vector vector.* wrapper"
+STEPPERS = "cli cli.* collect multiagent replaying.driving stepping vector vector.* wrapper"
 """The modules that may call `step` of an environment."""
 
 ROOT = Path(__file__).resolve().parent.parent / "recorder"

@@ -32,7 +32,7 @@ def play_episodes(
     Raises:
         RecorderError: there is no display, pygame is not installed, or nobody knows what the keys do.
     """
-    pygame, play = _loaded()
+    pygame, play, unknown_keys = _loaded()
     left = episodes
 
     def callback(
@@ -49,17 +49,19 @@ def play_episodes(
         play(env, keys_to_action=_actions(env, keys), callback=callback, seed=seed, noop=_nothing(env))
     except EnoughError:
         pygame.quit()
-    except (GymnasiumError, ValueError, TypeError) as error:
+    except RecorderError:
+        raise
+    except (unknown_keys, GymnasiumError, ValueError, TypeError) as error:
         raise RecorderError(
             f'{env} cannot be played: {error}. Give the keys, as letters and actions: --keys \'{{"a": 0, "d": 1}}\''
         ) from error
 
 
-def _loaded() -> tuple[Any, Callable[..., None]]:
-    """Return pygame with a display, and `play`."""
+def _loaded() -> tuple[Any, Callable[..., None], type[Exception]]:
+    """Return pygame with a display, `play`, and what it raises where nobody has said what the keys do."""
     try:
         import pygame
-        from gymnasium.utils.play import play
+        from gymnasium.utils.play import MissingKeysToAction, play
     except (ImportError, GymnasiumError) as error:
         raise RecorderError(
             f"--policy human needs pygame: pip install 'gymnasium[classic-control]' ({error})"
@@ -68,7 +70,7 @@ def _loaded() -> tuple[Any, Callable[..., None]]:
         pygame.display.init()
     except pygame.error as error:
         raise RecorderError(f"--policy human needs a display, and there is none: {error}") from error
-    return pygame, play
+    return pygame, play, MissingKeysToAction
 
 
 def _actions(env: gym.Env[Any, Any], keys: Mapping[str, Any] | None) -> dict[str, Any] | None:
