@@ -20,6 +20,7 @@ from recorder.routing.layouts import layout, leaves_of, plan
 from recorder.routing.planning import Plan, PlanRow
 from recorder.routing.trial import picture_axis, synthetic_rows, trial
 from recorder.schema import StepSpace
+from recorder.storages.depth import DepthStorage
 from recorder.storages.dict import DictStorage
 from recorder.storages.hdf5 import HDF5Storage
 from recorder.storages.video import VideoStorage
@@ -421,3 +422,12 @@ def test_real_frames_make_the_plan_of_a_real_game_true():
         found = row(plan(env, frames=frames), "observation")
         assert (found.exact, found.storage) == (True, "ZarrStorage()")
         assert found.bytes_per_step < 5000
+
+
+@pytest.mark.parametrize("scale", [0.001, 1.0])
+def test_depth_that_is_kept_as_steps_is_planned_with_its_loss_and_its_delay(scale):
+    leaf = Leaf("depth", (48, 64), "float32", "depth")
+    planned = plan([leaf], storage=layout([leaf], keys={"depth": DepthStorage(scale=scale)}))
+    (row,) = planned.rows
+    assert not row.exact and 0 < row.bytes_per_step < leaf.nbytes
+    assert any("depth: a kill loses up to 1 frames" in note for note in planned.notes)

@@ -12,11 +12,15 @@ from recorder.columns import Array, Rows, ragged
 from recorder.leaf import JSON, Leaf, text_array
 from recorder.routing.rules import ARRAY_BYTES, describe
 from recorder.routing.trial import synthetic_rows, trial
+from recorder.storages.base import Storage
+from recorder.storages.depth import DepthStorage
 from recorder.storages.dict import DictStorage
-from recorder.storages.video import VideoStorage
 
 RAW = 0.95
 """An array that shrinks to no less than this is said to be kept raw."""
+
+DEPTH_STEPS = 10_000
+"""How many steps of a DepthStorage a synthetic depth has at most: 10 m in millimetres."""
 
 SYNTHETIC = "synthetic pictures and numbers; frames=[…] measures yours"
 
@@ -106,7 +110,7 @@ def make_plan(
 
 def _row(storage: DictStorage, leaf: Leaf, given: Rows | None) -> PlanRow:
     own = storage.of(leaf)
-    cost = trial(own, leaf, synthetic_rows(leaf) if given is None else given)
+    cost = trial(own, leaf, _tried_rows(own, leaf) if given is None else given)
     changing = "rows of changing length; " if leaf.ragged else ""
     return PlanRow(
         leaf.path,
@@ -122,6 +126,14 @@ def _row(storage: DictStorage, leaf: Leaf, given: Rows | None) -> PlanRow:
     )
 
 
+def _tried_rows(storage: Storage, leaf: Leaf) -> Rows:
+    """Return synthetic rows of a leaf, in the range that its storage keeps."""
+    rows = synthetic_rows(leaf)
+    if isinstance(storage, DepthStorage) and isinstance(rows, np.ndarray):
+        return (rows * DEPTH_STEPS * storage.scale).astype(rows.dtype)
+    return rows
+
+
 def _notes(
     storage: DictStorage, leaves: Sequence[Leaf], rows: Sequence[PlanRow], given: Mapping[str, Rows]
 ) -> Iterator[str]:
@@ -133,8 +145,8 @@ def _notes(
             yield f"{row.path}: kept raw, {leaf.nbytes:,} bytes a row are not made smaller by {row.storage}"
         if not row.exact and row.path not in storage.named | given.keys():
             yield f"{row.path}: coded with loss, unless its first frame has few colours, as drawings do"
-        if isinstance(own := storage.of(leaf), VideoStorage):
-            yield f"{row.path}: a kill loses up to {own.delay(leaf)} frames beside what was not flushed"
+        if delay := storage.of(leaf).delay(leaf):
+            yield f"{row.path}: a kill loses up to {delay} frames beside what was not flushed"
     tried = f"the given rows of {', '.join(given)} and synthetic ones" if given else SYNTHETIC
     yield f"bytes and milliseconds are estimates, measured here and now on {tried}"
     yield "the work is done beside the environment, and waits for it only where it falls behind"

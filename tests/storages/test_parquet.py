@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -13,13 +14,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from recorder.errors import DamagedError, FormatError, LayoutError
-from recorder.leaf import Leaf, text_array
+from recorder.leaf import NUMBERS, Leaf, text_array
 from recorder.storages import table, table_reading
 from recorder.storages.base import Counts, Segment
 from recorder.storages.dict import DictStorage
-from recorder.storages.table_reading import STEP
+from recorder.storages.table_reading import LENGTHS, PRESENT, STEP
 from recorder.testing import INFO_LEAVES, TABLE_LEAVES, Diary, StorageContract, rows_of
 
 pa = pytest.importorskip("pyarrow")
@@ -250,3 +253,41 @@ def test_without_pyarrow_the_error_says_what_to_install() -> None:
         "except recorder.MissingExtraError as error: print(json.dumps(str(error)))"
     )
     assert "pip install 'gymnasium-recorder[parquet]'" in foreign(program, Path())
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> dict[str, Any]:
+    """Draw a table of three episodes with one column: of moments or transitions, ragged or not, sparse or not."""
+    steps = np.concatenate([np.arange(draw(st.integers(1, 6))) for _ in range(3)])
+    count = len(steps) if draw(st.booleans()) else int((steps > 0).sum())
+    columns: dict[str, Any] = {STEP: steps}
+    if draw(st.booleans()):
+        columns[PRESENT + "a"] = np.array(draw(st.lists(st.booleans(), min_size=count, max_size=count)), bool)
+        count = int(columns[PRESENT + "a"].sum())
+    if draw(st.booleans()):
+        lengths = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count))
+        columns[LENGTHS + "a"] = np.array(lengths, np.int64)
+        count = sum(lengths)
+    shape = draw(st.sampled_from([(), (1,), (3,), (2, 3), (0,), (2, 0), (0, 2), (1025,), (2, 2, 2)]))
+    if draw(st.booleans()) and not shape:
+        columns["a"] = text_array(draw(st.lists(st.text(st.characters(), max_size=4), min_size=count, max_size=count)))
+    else:
+        dtype = np.dtype(draw(st.sampled_from(sorted(NUMBERS))))
+        size = count * math.prod(shape) * dtype.itemsize
+        data = np.random.default_rng(draw(st.integers(0, 99))).bytes(size)
+        values = np.frombuffer(data, np.uint8) % 2 == 1 if dtype.kind == "b" else np.frombuffer(data, dtype)
+        columns["a"] = values.reshape(count, *shape)
+    return columns
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tables(), st.integers(1, 5))
+def test_any_column_comes_back_bit_for_bit(tmp_path: Path, columns: dict[str, Any], group_rows: int) -> None:
+    (tmp_path / "data.parquet").write_bytes(ParquetStorage(group_rows=group_rows).encode(columns))
+    file = ParquetFile(tmp_path / "data.parquet")
+    for name, values in columns.items():
+        assert name in file
+        found = np.asarray(file[name][:])
+        assert (found.dtype, found.shape) == (values.dtype, values.shape), name
+        same = found.tolist() == values.tolist() if values.dtype == object else found.tobytes() == values.tobytes()
+        assert same, name

@@ -15,6 +15,7 @@ from gymnasium import spaces
 
 import recorder
 from recorder import (
+    CommitOptions,
     DepthStorage,
     HDF5Storage,
     ImageFileStorage,
@@ -32,6 +33,7 @@ from recorder import (
 from recorder.metadata.vocabulary import depth_metadata, image_metadata, proprio_metadata
 from recorder.storages.base import Storage
 from recorder.testing import assert_rows
+from recorder.writing.capacity import Capacity
 
 pytest.importorskip("pyarrow")
 
@@ -176,6 +178,22 @@ def test_each_leaf_is_where_it_was_sent() -> None:
         "ParquetStorage",
         "ZarrStorage",
     ]
+
+
+@pytest.mark.parametrize("choice", ["by default", "Parquet by default", "by key"])
+def test_a_capacity_smaller_than_the_data_keeps_the_newest_whole_episodes(tmp_path: Path, choice: str) -> None:
+    options = CommitOptions(capacity=Capacity(steps=2 * ROWS))
+    with RecordingWriter(tmp_path / "run", SPACE, storage=chosen(choice), options=options) as writer:
+        for episode in range(EPISODES):
+            writer.begin()
+            for i in range(ROWS):
+                writer.append(row(episode * ROWS + i))
+            writer.commit()
+            writer.flush()
+    left = Recording(tmp_path / "run")
+    assert [len(episode) for episode in left] == [ROWS, ROWS]
+    assert left[0].columns["a%2Fb"][0].tolist() == [3 * ROWS, -3 * ROWS]
+    assert left[-1].columns["task"][-1] == row(EPISODES * ROWS - 1)["task"]
 
 
 def test_cameras_of_several_sizes_and_rates_lie_in_one_recording(tmp_path: Path) -> None:
