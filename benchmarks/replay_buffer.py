@@ -4,7 +4,8 @@
 
 Both sides run in turn in one process, A B A B …, on the same frames and codec; the ratio of each pair is taken, and its
 median quoted. `frame files` is one WebP a frame in folders, as VersatIL lays it out, written and read by zarr-python
-with arrays kept open; `shards` is our own buffer through zarr-python. `memory` converts raw video of 10 GB and takes long; it only runs when it is named.
+with arrays kept open; `shards` is our own buffer through zarr-python. `memory` converts raw video of 10 GB and takes
+long; it only runs when it is named.
 """
 
 from __future__ import annotations
@@ -102,9 +103,7 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def side_by_side(
-    what: str, work: int, ours: Callable[[], object], other: Callable[[], object], runs: int
-) -> list[Ratio]:
+def side_by_side(what: str, work: int, ours: Call, other: Call, runs: int) -> list[Ratio]:
     """Time both in turn."""
     ours(), other()
     return [Ratio(what, work / seconds(ours), work / seconds(other)) for _ in range(runs)]
@@ -153,9 +152,7 @@ def write(folder: Path, runs: int) -> Iterator[Ratio]:
     pictures = frames(ROWS)
     bare = lambda: on_all_cores(lambda i: encode_webp(pictures[i], QUALITY), ROWS)  # noqa: E731
     yield from side_by_side("write: bare codec x cores", ROWS, lambda: ours(folder), bare, runs)
-    yield from side_by_side(
-        "write: frame files", ROWS, lambda: ours(folder), lambda: frame_files(folder), max(1, runs // 2)
-    )
+    yield from side_by_side("write: frame files", ROWS, lambda: ours(folder), lambda: frame_files(folder), few(runs))
 
 
 def video(folder: Path, runs: int) -> Iterator[Ratio]:
@@ -259,9 +256,7 @@ def windows(folder: Path, runs: int) -> Iterator[Ratio]:
             on_all_cores(lambda i, wanted=wanted: decode_webp(coded[wanted[i]], (96, 96, 3)), len(wanted))  # type: ignore[misc]
 
     yield from side_by_side("windows: bare decoding x cores", count, read_ours, bare, runs)
-    yield from side_by_side(
-        "windows: frame files through zarr", count, read_ours, lambda: read(theirs), max(1, runs // 2)
-    )
+    yield from side_by_side("windows: frame files through zarr", count, read_ours, lambda: read(theirs), few(runs))
     yield from side_by_side("windows: shards through zarr", count, read_ours, lambda: read(shards), few(runs))
 
 
