@@ -23,7 +23,7 @@ except ImportError as error:
     raise MissingExtraError("pettingzoo", "pettingzoo") from error
 
 
-class ParallelRecorder(BaseParallelWrapper[Any, Any, Any]):
+class ParallelRecorder(BaseParallelWrapper[Any, Any, Any]):  # type: ignore[misc]  # it has no types
     """Records every episode of a ParallelEnv into a folder; takes what a Recorder takes.
 
     ```python
@@ -103,14 +103,15 @@ class Joined(gym.Env[Any, Any]):
         self.render_mode = getattr(env, "render_mode", None)
         self.actions = {agent: env.action_space(agent) for agent in self.agents}
         self.observations = {agent: env.observation_space(agent) for agent in self.agents}
-        present = {agent: spaces.Box(0, 1, (), np.bool_) for agent in self.agents}
+        flag: Space[Any] = spaces.Box(0, 1, (), np.bool_)
+        present = dict.fromkeys(self.agents, flag)
         self.action_space = spaces.Dict(self.actions)
         self.observation_space = spaces.Dict(agents=spaces.Dict(self.observations), present=spaces.Dict(present))
         self.given: Mapping[str, Any] = {}
         self.returned: Any = None
         self._truncated = False
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> Any:
         """The generator of the environment, or None."""
         return getattr(self.env.unwrapped, "np_random", None)
