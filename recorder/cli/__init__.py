@@ -25,6 +25,7 @@ from recorder.cli import (
     reading,
     replaying,
     showing,
+    statistics,
 )
 from recorder.cli.printing import ReaderGoneError, printable, say
 
@@ -46,6 +47,7 @@ app.command("follow", epilog=following.EXAMPLES)(following.follow)
 app.command("verify", epilog=mending.VERIFY_EXAMPLES)(mending.verify)
 app.command("recover", epilog=mending.RECOVER_EXAMPLES)(mending.recover)
 app.command("convert", epilog=converting.EXAMPLES)(converting.convert)
+app.command("stats", epilog=statistics.EXAMPLES, context_settings={"ignore_unknown_options": True})(statistics.stats)
 app.command("import", epilog=importing.EXAMPLES)(importing.import_file)
 app.command("merge", epilog=editing.MERGE_EXAMPLES)(editing.merge)
 app.command("split", epilog=editing.SPLIT_EXAMPLES)(editing.split)

@@ -1,0 +1,1 @@
+"""Statistics: how many numbers a leaf has, their mean, spread, ends and quantiles, gathered as they stream by."""
