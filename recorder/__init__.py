@@ -31,6 +31,13 @@ if TYPE_CHECKING:
     )
     from recorder.leaf import Leaf
     from recorder.metadata.annotation import annotate
+    from recorder.metadata.vocabulary import (
+        action_metadata,
+        check_metadata,
+        depth_metadata,
+        image_metadata,
+        proprio_metadata,
+    )
     from recorder.recording import Recording
     from recorder.replay_buffer.adding import create_zarr_replay_buffer
     from recorder.replay_buffer.buffer import ReplayBuffer
@@ -108,15 +115,20 @@ __all__ = [
     "Windows",
     "WriteError",
     "ZarrStorage",
+    "action_metadata",
     "annotate",
+    "check_metadata",
     "create_zarr_arrays",
     "create_zarr_replay_buffer",
+    "depth_metadata",
     "downsample_episodes",
     "find",
+    "image_metadata",
     "is_uint8_image_spec",
     "layout",
     "open_bare",
     "plan",
+    "proprio_metadata",
     "reobserve",
     "replay",
     "replay_all",
@@ -153,7 +165,12 @@ _HOMES = {
     "WebP": "replay_buffer.codecs",
     "WindowSampler": "windows.sampler",
     "Windows": "windows.sampler",
+    "action_metadata": "metadata.vocabulary",
     "annotate": "metadata.annotation",
+    "check_metadata": "metadata.vocabulary",
+    "depth_metadata": "metadata.vocabulary",
+    "image_metadata": "metadata.vocabulary",
+    "proprio_metadata": "metadata.vocabulary",
     "create_zarr_arrays": "replay_buffer.creating",
     "create_zarr_replay_buffer": "replay_buffer.adding",
     "is_uint8_image_spec": "replay_buffer.specs",

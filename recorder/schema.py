@@ -233,7 +233,8 @@ def read_schema(path: Path) -> Schema:
     try:
         data = read_small(file, NOTE_BYTES)
     except (FileNotFoundError, NotADirectoryError):
-        raise NotARecordingError(f"{path} is no recording: it has no {NOTE}") from None
+        bare = "; a Parquet or HDF5 file from elsewhere is opened by open_bare" if path.is_file() else ""
+        raise NotARecordingError(f"{path} is no recording: it has no {NOTE}{bare}") from None
     try:
         number = msgspec.json.decode(data, type=_FormatOnly).format
         if number <= FORMAT:

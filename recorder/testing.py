@@ -153,7 +153,9 @@ def _numbers(leaf: Leaf, count: int, generator: np.random.Generator) -> Array:
     if dtype.kind == "b":
         return generator.random(shape) < 0.5
     if dtype.kind == "f" and "range" in leaf.metadata:
-        return generator.uniform(*leaf.metadata["range"], shape).astype(dtype)
+        low, high = leaf.metadata["range"]
+        uniform: Array = generator.uniform(low, high, shape).astype(dtype)
+        return uniform
     values = np.frombuffer(generator.bytes(count * leaf.nbytes), dtype).reshape(shape).copy()
     flat, limits = values.reshape(-1), _limits(dtype)
     flat[::3] = np.resize(limits, flat[::3].shape)

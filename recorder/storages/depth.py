@@ -70,7 +70,9 @@ class DepthStorage(Storage):
         return LayoutError(f"DepthStorage({option}={getattr(self, option)!r}): {why}")
 
     def _check_leaf(self, leaf: Leaf) -> None:
-        if not (leaf.fixed and leaf.nbytes and leaf.dtype in ("float16", "float32", "float64") and len(leaf.shape) in (2, 3)):
+        if not (
+            leaf.fixed and leaf.nbytes and leaf.dtype in ("float16", "float32", "float64") and len(leaf.shape) in (2, 3)
+        ):
             shape = leaf.shape if leaf.fixed else "(rows of no one shape)"
             raise LayoutError(
                 f"{leaf.path!r}: {leaf.dtype} {shape} is no depth picture of floats; keep it with HDF5Storage()"

@@ -62,8 +62,15 @@ class TableStorage(Storage):
         return writer
 
     def _writer(self, directory: Path, leaves: Sequence[Leaf]) -> TableWriter:
-        options = {"numbered": self.numbered, "file_rows": self.most_rows()}
-        return TableWriter(directory, leaves, self.encode, self._opened, self.suffix, **options)
+        return TableWriter(
+            directory,
+            leaves,
+            self.encode,
+            self._opened,
+            self.suffix,
+            numbered=self.numbered,
+            file_rows=self.most_rows(),
+        )
 
     def reader(self, directory: Path, leaves: Sequence[Leaf], counts: Counts) -> Reader:
         return TableReader(directory, leaves, counts, self._opened, self.suffix)

@@ -340,8 +340,9 @@ class Encoder:
     def _placed(self, frame: av.VideoFrame) -> av.VideoFrame:
         """Return a frame as it lies in the memory of the encoder's hardware."""
         hardware = hardware_of(self._coding)
-        same = hardware is None or hardware.pixels == frame.format.name
-        return frame if same else self._reformatter.reformat(frame, format=hardware.pixels, threads=1)
+        if hardware is None or hardware.pixels == frame.format.name:
+            return frame
+        return self._reformatter.reformat(frame, format=hardware.pixels, threads=1)
 
     def _halved(self, row: Array) -> av.VideoFrame:
         """Return a frame whose colours have half the width and height."""

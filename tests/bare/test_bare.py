@@ -251,6 +251,8 @@ def test_what_is_no_bare_file_is_named(tmp_path: Path) -> None:
     for name, error in [("a.parquet", DamagedError), ("a.h5", DamagedError), ("a.csv", NotARecordingError)]:
         with pytest.raises(error, match=name.replace(".", r"\.")):
             open_bare(tmp_path / name)
+    with pytest.raises(NotARecordingError, match="is opened by open_bare"):
+        Recording(tmp_path / "a.h5")
     with pytest.raises(NotARecordingError, match="is not there"):
         open_bare(tmp_path / "b.parquet")
 
