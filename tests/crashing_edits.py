@@ -1,6 +1,6 @@
 """Runs an edit again and again, and each time lets it die, or fail, one operation on the disk later.
 
-    python tests/crashing_edits.py die|fail compact|rewrite|delete|clear|evict FOLDER [FIRST STEP]
+    python tests/crashing_edits.py die|fail compact|rewrite|delete|clear|evict|merge FOLDER [FIRST STEP]
 
 Prints one JSON object, as `crashing.py` does, whose bomb it uses.
 """
@@ -22,11 +22,15 @@ from crashing import STORAGE, attempt, die, fail
 from environments import CountingEnv, roll
 
 from recorder import Recorder, Recording
+from recorder.discarded import list_discarded
 from recorder.edit.compacting import compact
 from recorder.edit.deleting import delete
+from recorder.edit.merging import merge
 from recorder.edit.rows import rewrite
 from recorder.verify import verify
 from recorder.writing import recovery
+from recorder.writing.capacity import Capacity
+from recorder.writing.clearing import clear
 
 recovery.UNBORN_SECONDS = 0.0
 IDS = "ids.json"
@@ -42,6 +46,11 @@ def prepare(folder: Path) -> None:
             roll(env)
     ids = [episode.id for episode in Recording(folder / "run")]
     (folder / IDS).write_text(json.dumps(ids))
+    with Recorder(
+        CountingEnv(3, "rgb_array"), folder / "other", record_render=True, storage=STORAGE, verbose=False
+    ) as env:
+        roll(env)
+        roll(env)
     rewrite(folder / "run", lambda episode: {"reward": episode.rewards * 10}, episodes=[ids[1]])
     delete(folder / "run", [ids[2]])
 
@@ -68,7 +77,35 @@ def deleting(folder: Path, acknowledge: Callable[[str], None]) -> None:
     delete(folder / "run", [episode for episode in wanted if episode in left])
 
 
-WORK = {"compact": compacting, "rewrite": rewriting, "delete": deleting}
+def clearing(folder: Path, acknowledge: Callable[[str], None]) -> None:
+    recovery.recover(folder / "run")
+    clear(folder / "run", 1 << 30)
+
+
+def evicting(folder: Path, acknowledge: Callable[[str], None]) -> None:
+    """One episode comes, and there may be three."""
+    with Recorder(
+        CountingEnv(3, "rgb_array"), folder / "run", record_render=True, storage=STORAGE, verbose=False, **EVICTING
+    ) as env:
+        roll(env)
+
+
+def merging(folder: Path, acknowledge: Callable[[str], None]) -> None:
+    """Another recording comes into this one."""
+    if not (folder / "other").exists():
+        raise OSError(2, "the other recording is gone")
+    merge([folder / "other"], folder / "run")
+
+
+EVICTING: dict[str, Any] = {"capacity": Capacity(episodes=3)}
+WORK = {
+    "compact": compacting,
+    "rewrite": rewriting,
+    "delete": deleting,
+    "clear": clearing,
+    "evict": evicting,
+    "merge": merging,
+}
 
 
 def check(folder: Path, what: str) -> None:
@@ -79,10 +116,23 @@ def check(folder: Path, what: str) -> None:
         assert episode.id not in found, f"twice: {episode.id}"
         found[episode.id] = episode
     expected = {ids[i] for i in (0, 1, 3, 4, 5)}
-    if what == "delete":
-        assert set(found) in (expected, expected - {ids[4], ids[5]}), set(found) ^ expected
-    else:
-        assert set(found) == expected, set(found) ^ expected
+    fresh = set(found) - expected
+    match what:
+        case "delete":
+            assert set(found) in (expected, expected - {ids[4], ids[5]}), set(found) ^ expected
+        case "clear":
+            assert set(found) in (expected, set()), set(found) ^ expected
+            aside = {one for folder in list_discarded(folder / "run") for one in folder.episodes}
+            assert set(found) | aside >= expected, "an episode is neither there nor in the trash"
+        case "evict":
+            assert len(fresh) <= 2
+            assert set(found) == expected or len(found) == 3, set(found)
+            assert set(found) & expected == {ids[i] for i in (0, 1, 3, 4, 5)[-(len(found) - len(fresh)) :]}
+        case "merge":
+            assert set(found) - fresh == expected
+            assert fresh <= {episode.id for episode in Recording(folder / "other")}
+        case _:
+            assert set(found) == expected, set(found) ^ expected
     for episode in found.values():
         assert episode.observations[:, 0].tolist() == [0, 1, 2, 3]
         rewards = [10.0] * 3 if episode.id == ids[1] else [1.0] * 3
@@ -114,7 +164,7 @@ def points(mode: str, what: str, folder: Path, first: int, step: int) -> dict[st
             check(place, what)
             counting = [shard for shard in (place / "run" / "shards").iterdir() if json_of(shard)["episodes"]]
             assert len(counting) == len(list((place / "run" / "shards").iterdir())), "what nothing needs is still there"
-            assert len(counting) <= 2, [shard.name for shard in counting]
+            assert len(counting) <= 4, [shard.name for shard in counting]
             assert not list((place / "run" / "staging").iterdir()), "left in staging"
         except Exception:  # noqa: BLE001 - it is reported
             faults[at] = traceback.format_exc()[-2000:]
