@@ -7,10 +7,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal
 
+import zarr
 from tqdm import tqdm
 
 from recorder.convert.zarr_plan import Choice, FinalObservation, Rename, ZarrPlan, plan_zarr
 from recorder.convert.zarr_rows import add_rows, grouped
+from recorder.errors import MismatchError
 from recorder.leaf import JSON
 from recorder.recording import Recording
 from recorder.replay_buffer.buffer import ReplayBuffer
@@ -22,6 +24,9 @@ from recorder.replay_buffer.targets import mark_complete, open_target
 from recorder.replay_buffer.zipping import writable_place
 from recorder.shard import versions
 from recorder.spaces.space_json import space_to_json
+
+MOST_FRAMES = 1000
+"""Pictures of one key that are decoded for statistics."""
 
 
 def to_zarr(
@@ -38,6 +43,7 @@ def to_zarr(
     frames_per_shard: int | None = None,
     zarr_format: Literal[2, 3] = 3,
     workers: int | None = None,
+    statistics: bool = False,
     append: bool = False,
     overwrite: bool = False,
     progress: bool | None = None,
@@ -64,6 +70,8 @@ def to_zarr(
         frames_per_shard: how many pictures one file of format 3 holds.
         zarr_format: 3 with shards, or 2, which diffusion_policy reads.
         workers: threads that encode; as many as cores by default.
+        statistics: also keep mean, standard deviation, range and quantiles of each key in the attributes; of pictures
+            some are decoded for that.
         append: go on with a buffer that is there.
         overwrite: remove a buffer that is there.
         progress: whether to show a bar; by default on a terminal.
@@ -83,12 +91,18 @@ def to_zarr(
         open_target(place, plan.specs, options, said, append=append, overwrite=overwrite)
         with BufferWriter(place, workers) as writer:
             convert(source, plan, writer, progress)
+        if statistics:
+            from recorder.statistics.storing import store_statistics  # only who asks for them pays for the import
+
+            store_statistics(zarr.open_group(place.store, path=place.path, mode="r+"), most_frames=MOST_FRAMES)
         mark_complete(place)
     return ReplayBuffer(path, storage_options)
 
 
 def convert(recording: Recording, plan: ZarrPlan, writer: BufferWriter, progress: bool | None) -> None:
     """Add the episodes that the buffer lacks, and commit them."""
+    if len(writer.ids) != len(writer.ends):
+        raise MismatchError(f"{writer.place.name} does not say which episodes it holds: to_zarr did not make it")
     done = frozenset(writer.ids)
     bar = tqdm(total=plan.steps, unit="step", unit_scale=True, disable=None if progress is None else not progress)
     with closing(bar):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -52,6 +53,7 @@ class BufferWriter:
             self._stack.close()
             raise
         self._closed = False
+        self._pid = os.getpid()
         self._committed_at, self._commit_seconds = time.monotonic(), 0.0
 
     def _open(self) -> None:
@@ -194,6 +196,8 @@ class BufferWriter:
     def _check_open(self) -> None:
         if self._closed:
             raise ClosedError(f"the writer of {self.place.name} is closed")
+        if os.getpid() != self._pid:
+            raise ClosedError(f"{self.place.name} is written to by the parent of this process; open it anew here")
 
     def __enter__(self) -> Self:
         return self

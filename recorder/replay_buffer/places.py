@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import glob
 import os
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -108,24 +110,28 @@ class Place(ABC):
 class FolderFile(File):
     """An open file of a folder."""
 
-    def __init__(self, path: Path, descriptor: int) -> None:
+    def __init__(self, path: Path, file: FileIO) -> None:
         self._path = path
-        self._descriptor = descriptor
-        status = os.fstat(descriptor)
+        self._file = file
+        status = os.fstat(file.fileno())
         self.size = status.st_size
         self.version = (status.st_ino, status.st_size, status.st_mtime_ns)
 
     def tail(self, size: int) -> bytes:
-        return os.pread(self._descriptor, size, max(0, self.size - size))
+        return self._read(max(0, self.size - size), size)
 
     def spans(self, spans: Sequence[Span]) -> list[bytes]:
         return [self._span(*span) for span in spans]
 
     def _span(self, start: int, stop: int) -> bytes:
-        data = os.pread(self._descriptor, stop - start, start)
+        data = self._read(start, stop - start)
         if len(data) != stop - start:
             raise DamagedError(f"{self._path} ends at {start + len(data)} bytes, expected {stop}")
         return data
+
+    def _read(self, start: int, size: int) -> bytes:
+        self._file.seek(start)
+        return self._file.read(size)
 
 
 class FolderPlace(Place):
@@ -146,13 +152,11 @@ class FolderPlace(Place):
     def open(self, name: str) -> Iterator[File]:
         path = self.folder / name
         try:
-            descriptor = os.open(path, os.O_RDONLY)
+            file = path.open("rb", buffering=0)
         except FileNotFoundError:
             raise MissingFileError(f"{path} is missing") from None
-        try:
-            yield FolderFile(path, descriptor)
-        finally:
-            os.close(descriptor)
+        with file:
+            yield FolderFile(path, file)
 
     def get(self, name: str) -> bytes | None:
         try:
@@ -197,7 +201,8 @@ class FolderPlace(Place):
             return []
 
     def barrier(self) -> None:
-        os.sync()  # the files of a hundred thousand frames one by one would take longer than coding them
+        if sys.platform != "win32":
+            os.sync()  # the files of a hundred thousand frames one by one would take longer than coding them
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from zarr.storage import LocalStore, MemoryStore, ZipStore
 
 from recorder import (
+    ClosedError,
     DamagedError,
     EpisodeError,
     ExistsError,
@@ -248,6 +249,26 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         second.append(EPISODES[1])
         assert first.n_episodes == 5 and first.refresh() == 1
         second.close()
+
+
+def append_in_child(buffer: ReplayBuffer, said: Any) -> None:
+    try:
+        buffer.append(EPISODES[0])
+    except ClosedError as error:
+        said.put(str(error))
+
+
+def test_a_forked_child_does_not_write_for_its_parent(tmp_path: Path) -> None:
+    fork = multiprocessing.get_context("fork")
+    with made(tmp_path / "b") as buffer:
+        buffer.append(EPISODES[0])
+        said = fork.Queue()
+        child = fork.Process(target=append_in_child, args=(buffer, said))
+        child.start()
+        assert "is written to by the parent of this process" in said.get(timeout=60)
+        child.join()
+        buffer.append(EPISODES[1])
+        assert buffer.n_episodes == 6
 
 
 def test_a_reader_that_opened_earlier_reads_on_while_another_appends(tmp_path: Path) -> None:

@@ -217,6 +217,17 @@ def test_attributes_say_where_rows_come_from(recording: Recording, tmp_path: Pat
     assert root["data/render"].attrs["recorder"]["leaf"] == "render"  # type: ignore[index]
 
 
+def test_statistics_are_kept_when_they_are_asked_for(tmp_path: Path) -> None:
+    storing = pytest.importorskip("recorder.statistics.storing")
+    recording = record(tmp_path / "run")
+    for path in (tmp_path / "b", tmp_path / "b.zip"):
+        found = storing.stored_statistics(convert(recording, path, statistics=True))
+        assert found is not None
+        rewards = np.concatenate([episode.rewards for episode in recording])
+        assert found.leaves["reward"].mean == rewards.mean()
+    assert storing.stored_statistics(convert(recording, tmp_path / "c")) is None
+
+
 def test_checking_measures_loss_and_finds_what_was_changed(tmp_path: Path) -> None:
     recording = record(tmp_path / "run")
     convert(recording, tmp_path / "b", image_codec=WebP(quality=50))
