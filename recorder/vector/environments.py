@@ -19,8 +19,8 @@ from recorder.leaf import JSON
 RESET_MASK = "reset_mask"
 """The option of `reset` that says which sub-environments to reset."""
 
-_FOR_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers")
-"""Arguments of `make_vec` that are kept in its spec, and none of `make`."""
+_FOR_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers", "disable_env_checker")
+"""Arguments of `make_vec` that are kept in its spec, and none of an environment."""
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any], given: AutoresetMode | str | None) -> AutoresetMode:
@@ -81,7 +81,10 @@ def single_spec(env: VectorEnv[Any, Any, Any]) -> EnvSpec | None:
         return spec
     if env.spec is None or "wrappers" in env.spec.kwargs:
         return None
-    return replace(env.spec, kwargs={key: value for key, value in env.spec.kwargs.items() if key not in _FOR_VECTORS})
+    kwargs = {key: value for key, value in env.spec.kwargs.items() if key not in _FOR_VECTORS}
+    # Gymnasium puts arguments of `make` and of the environment together; the former are parts of a spec of their own.
+    limit = kwargs.pop("max_episode_steps", env.spec.max_episode_steps)
+    return replace(env.spec, kwargs=kwargs, max_episode_steps=limit)
 
 
 def sample_environment(env: VectorEnv[Any, Any, Any]) -> gym.Env[Any, Any] | None:

@@ -79,7 +79,7 @@ class VectorWriter(RecordingWriter):
         if self.pipeline is None:
             self.ring.head = 0
             self._before, self._first_infos = [], []
-            self._settled -= self._undecided
+            self._draft.restart()
 
     def tell(self, event: Any) -> None:
         """Let something happen before the row that is about to be complete."""
