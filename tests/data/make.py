@@ -19,8 +19,12 @@ from gymnasium import spaces
 from gymnasium.spaces import GraphInstance, Space
 
 from recorder import (
+    DepthStorage,
     DictStorage,
     HDF5Storage,
+    ImageFileStorage,
+    NpzStorage,
+    ParquetStorage,
     RecordingWriter,
     StepSpace,
     Storage,
@@ -182,6 +186,10 @@ def depth_row(t: int) -> Any:
     return numbers((16, 20), t, "uint16", 200)
 
 
+def metres_row(t: int) -> Any:
+    return (numbers((16, 20), t, "float64", 10) * 0.001).astype(np.float32)
+
+
 @cache
 def golden() -> dict[str, Golden]:
     """Return what each golden recording holds, by its name."""
@@ -201,6 +209,21 @@ def golden() -> dict[str, Golden]:
         "video-h264rgb": cameras({"rgb": rgb, "odd": odd}, VideoStorage(codec="h264rgb")),
         "video-ffv1": cameras({"rgb": rgb, "rgba": (16, 24, 4), "grey": (17, 19, 1)}, VideoStorage(codec="ffv1")),
         "video-ffv1-depth": Golden(depth, depth_row, {"observation": VideoStorage(codec="ffv1")}),
+        "parquet": Golden(TABLE, table_row, {}, ParquetStorage(), full=True),
+        "parquet-ragged": Golden(RAGGED, ragged_row, {}, ParquetStorage("zstd")),
+        "npz": Golden(TABLE, table_row, {}, NpzStorage(), full=True),
+        "npz-ragged": Golden(RAGGED, ragged_row, {}, NpzStorage(compressed=True)),
+        "files-png": cameras({"rgb": rgb, "rgba": (16, 24, 4), "grey": (17, 19, 1)}, ImageFileStorage()),
+        "files-png-depth": Golden(depth, depth_row, {"observation": ImageFileStorage()}),
+        "files-webp": cameras({"bgr": rgb}, ImageFileStorage("webp"), format="bgr"),
+        "files-webp-grey": cameras({"grey": (17, 19, 1)}, ImageFileStorage("webp")),
+        "files-jpeg": cameras({"rgb": rgb}, ImageFileStorage("jpeg")),
+        "depth": Golden(
+            spaces.Box(0, 65, (16, 20)),
+            metres_row,
+            {"observation": DepthStorage()},
+            metadata={"observation": {"kind": "depth"}},
+        ),
     }
 
 
