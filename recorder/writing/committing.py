@@ -46,9 +46,11 @@ Judge = Callable[[EpisodeNote, Mapping[str, Column]], str | None]
 
 @dataclass(frozen=True)
 class CommitOptions:
-    """When and how finished episodes reach the disk; `digests` of pictures that are kept with loss let a replay compare
-    them exactly. A recording that is there already keeps to what it has. What `keep_if` does not keep goes to the trash,
-    or to another recording, in the folder `failures` of the same file system.
+    """When and how finished episodes reach the disk.
+
+    `digests` of pictures that are kept with loss let a replay compare them exactly; a recording that is there already
+    keeps to what it has. What `keep_if` does not keep goes to the trash, or to another recording, in the folder
+    `failures` of the same file system.
     """
 
     flush_every: float = 10.0

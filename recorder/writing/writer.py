@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from multiprocessing import parent_process
-from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-import numpy as np
-from gymnasium.spaces import Box, Space
+from gymnasium.spaces import Space
 
 from recorder.columns import Column
 from recorder.episode import Episode
@@ -25,13 +21,9 @@ from recorder.infos import snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
 from recorder.memory import MemoryCommitter, MemoryRecording
 from recorder.repeated import mark_leaf
-from recorder.routing.layouts import extend, layout, settle
-from recorder.routing.rules import check_infos
 from recorder.schema import (
-    FLAGS,
     NOTE,
     ROW,
-    SEEN,
     TIMES,
     Schema,
     StepSpace,
@@ -43,18 +35,17 @@ from recorder.schema import (
     read_schema,
     times_value,
     with_beside,
-    without_beside,
 )
 from recorder.shard import Origin
-from recorder.spaces.structure import Node, NoNode
+from recorder.spaces.structure import NoNode
 from recorder.storages.base import Storage
 from recorder.storages.dict import DictStorage
 from recorder.writing.capacity import Capacity
 from recorder.writing.clearing import clear
 from recorder.writing.committing import FAILED, GRACE, CommitOptions, Committer, Tally
+from recorder.writing.draft import Draft, FirstValues, first_values
+from recorder.writing.ending import close_at_exit, is_closed
 from recorder.writing.opening import (
-    annotated,
-    annotated_render,
     check_excluded,
     check_writable,
     end_for,
@@ -92,33 +83,6 @@ class Kept(NamedTuple):
     def plus(self, steps: int) -> Kept:
         """Return this with one more episode of so many steps."""
         return Kept(self.episodes + (steps > 0), self.steps + steps)
-
-
-_open: set[RecordingWriter] = set()
-
-
-@atexit.register
-def _close_all() -> None:
-    """Commit at the end of the interpreter what nobody closed."""
-    for writer in list(_open):
-        writer.close("exit")
-
-
-def _close_at_exit(writer: RecordingWriter) -> None:
-    """Let a writer be closed at the end of this process, if nobody does it before."""
-    if not _open and parent_process() is not None:  # a child of multiprocessing may end without hooks of `atexit`
-        Finalize(None, _close_all, exitpriority=0)
-    _open.add(writer)
-
-
-def _leave_to_parent() -> None:
-    """In a forked child, refuse the next row: the episode and the worker are its parent's."""
-    while _open:
-        _open.pop().ring.limit = -1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 PICTURE_BYTES = 4096
@@ -185,13 +149,16 @@ class RecordingWriter:
         self.origin = origin or Origin()
         self.excluded = excluder(exclude)
         self._keep_if = keep_if
-        self._storage = storage
-        self._metadata = dict(metadata or {})
-        self._space = annotated(space, metadata or {})
-        self.schema = declare(self._space, self.excluded)
-        check_excluded(exclude, list(declare(self._space).leaves))
-        self._settled = {"reward", "terminated", "truncated", "time"}
-        self._undecided = {"observation", *SEEN}
+        self._draft = Draft(
+            self.path,
+            space,
+            storage,
+            metadata=metadata or {},
+            excluded=self.excluded,
+            fps=self.origin.fps,
+            in_memory=path is None,
+        )
+        check_excluded(exclude, list(declare(self._draft.space).leaves))
         self._closed = False
         self.rejected = Kept(0, 0)
         self._renew()
@@ -230,70 +197,26 @@ class RecordingWriter:
         """Look at what is in the folder, and take over the schema of a recording that matches."""
         if existing not in get_args(Existing):
             raise ValueError(f"existing={existing!r} is none of {get_args(Existing)}")
+        theirs = None
+        if self.memory is None:
+            if existing == "replace":
+                replace_recording(self.path)
+            theirs = existing_schema(self.path, beside_others=existing == "replace")
+            if theirs is not None and existing == "refuse":
+                raise ExistsError(f"{self.path} holds a recording already; pass existing='append' or record elsewhere")
+        self._draft.meet(theirs)
         if self.memory is not None:
-            self.schema = replace(self.schema, storage=self._layout())
             self.memory.schema = self.schema
-            self.ring = self._new_ring()
-            return
-        if existing == "replace":
-            replace_recording(self.path)
-        theirs = existing_schema(self.path, beside_others=existing == "replace")
-        if theirs is not None and existing == "refuse":
-            raise ExistsError(f"{self.path} holds a recording already; pass existing='append' or record elsewhere")
-        if theirs is not None and isinstance(self._space, StepSpace):
-            for name in self._space.unseen:
-                self._declare(self._space.seen(name, theirs.spaces.get(name, True)))
-        self.schema = replace(self.schema, storage=self._layout())
-        if theirs is not None:
-            self._follow(theirs)
-            self._settled, self._undecided = set(self.schema.nodes), set()
-        self.schema.storage.check(self.leaves)
-        if self.schema.rows == "episode":
-            check_infos(self.storage.default)
-        check_writable(self.path)
+        else:
+            check_writable(self.path)
         self.ring = self._new_ring()
         if theirs is not None:
             check_marks(self.path, theirs, list(self.ring.pictures.values()))
 
-    def _follow(self, theirs: Schema, *, dtypes: bool = False) -> None:
-        """Take over dtypes and storage of a recording that matches; with `dtypes`, those have to match as well.
-
-        A first row may have moved leaves there to other storages than the layout named; so it may have done here.
-        """
-        theirs = without_beside(theirs)
-        compare(self.path, theirs, self.schema, storage=False, dtypes=dtypes)
-        if self._storage is not None:
-            leaves = list(theirs.leaves.values())
-            drawn = {leaf.path: np.zeros(leaf.shape, np.uint8) for leaf in leaves if theirs.storage.exact(leaf)}
-            moved = settle(self._layout(), leaves, drawn)
-            compare(self.path, theirs, replace(self.schema, storage=moved))
-        self.schema = replace(self.schema, leaves=theirs.leaves, storage=theirs.storage)
-
-    def _declare(self, space: StepSpace) -> None:
-        self._space = space
-        self.schema = declare(space, self.excluded)
-
-    def _layout(self) -> DictStorage:
-        """Return which storage keeps which declared leaf."""
-        leaves = list(self.schema.leaves.values())
-        if self.memory is not None:
-            return DictStorage()
-        if self._storage is None:
-            return layout(leaves, fps=self.origin.fps)
-        if not isinstance(self._storage, DictStorage):
-            return self._for_all(self._storage)
-        ours = [leaf for leaf in leaves if leaf.path.split("/")[0] in ("extra", *SEEN)]
-        given = self._storage
-        if unseen := self._unseen():
-            named = {path: storage for path, storage in given.storages.items() if path.split("/")[0] not in unseen}
-            given = replace(given, storages=named)
-        return extend(given, ours, self.origin.fps)
-
-    def _for_all(self, storage: Storage) -> DictStorage:
-        """Return one storage for all declared leaves; where it is no table, infos go to one."""
-        if self.schema.rows == "single" or storage.table:
-            return DictStorage({}, storage)
-        return DictStorage(dict.fromkeys(self.schema.leaves, storage))
+    @property
+    def schema(self) -> Schema:
+        """What all episodes have in common, as far as it is known by now."""
+        return self._draft.schema
 
     @property
     def storage(self) -> DictStorage:
@@ -303,7 +226,7 @@ class RecordingWriter:
     @property
     def leaves(self) -> list[Leaf]:
         """The leaves of a row, with the dtypes that are known by now."""
-        return list(self.schema.leaves.values())
+        return self._draft.leaves
 
     @property
     def closed(self) -> bool:
@@ -381,7 +304,7 @@ class RecordingWriter:
         self._episodes += 1
         if self.pipeline is None and not self._lanes:
             self.ring.head = 0
-            self._settled -= self._undecided
+            self._draft.restart()
             self._waiting_events, self._waiting_infos = [], []
         self._first = self.ring.head
         self._began = time.perf_counter()
@@ -439,7 +362,8 @@ class RecordingWriter:
 
         In a recording of episodes a row is a mapping: `observation` (and `time` in seconds since `begin`, else now)
         for the first, and also `action`, `reward`, `terminated`, `truncated` and `extra` for the others; `info` may
-        come with each. Where the space has `times`, so do `times`: seconds since `begin` by path. Else it is one value of the space.
+        come with each. Where the space has `times`, so do `times`: seconds since `begin` by path. Else it is one value
+        of the space.
 
         Raises:
             RowError: the row does not fit; nothing of it was recorded, and the episode goes on.
@@ -490,7 +414,7 @@ class RecordingWriter:
                 f"a row has {unknown}, which it cannot have; {'the first' if first else 'a'} row has {names}"
             )
         if TIMES in names:
-            values[TIMES] = times_value(self._space.times, values[TIMES])  # type: ignore[union-attr]
+            values[TIMES] = times_value(self._draft.space.times, values[TIMES])  # type: ignore[union-attr]
         return {name: values[name] for name in names} | ({"info": row["info"]} if row.get("info") else {})
 
     @property
@@ -562,65 +486,41 @@ class RecordingWriter:
             return
         if os.getpid() != self._pid:
             raise ClosedError(FORKED)
-        fresh = {name: values[name] for name in values.keys() & self.schema.nodes.keys() - self._settled}
+        fresh = self._draft.fresh(values)
         if fresh or self.pipeline is None:
             self._settle(fresh)
-            if self._settled >= set(self.schema.nodes):
+            if self._draft.settled:
                 self._open()
 
-    def _first_values(self, name: str, value: Any) -> Iterable[tuple[Leaf, Any]]:
+    def _first_values(self, name: str, value: Any) -> FirstValues:
         """Yield the leaves of a structure as the first value of it decides them, and the value of each."""
         return first_values(self.schema.nodes[name], value)
 
     def _settle(self, values: Mapping[str, Any]) -> None:
-        found: dict[str, Leaf] = {}
-        first_rows: dict[str, np.ndarray[Any, Any]] = {}
-        for name, value in values.items():
-            for leaf, part in self._first_values(name, value):
-                found[leaf.path] = leaf
-                if leaf.fixed:
-                    first_rows[leaf.path] = leaf.fit(part)
-        leaves = {**self.schema.leaves, **found}
-        self.schema = replace(
-            self.schema, leaves=leaves, storage=settle(self.storage, list(leaves.values()), first_rows)
-        )
-        for leaf in found.values():
+        """Let the first values of some structures decide their leaves."""
+        first = (pair for name, value in values.items() for pair in self._first_values(name, value))
+        for leaf in self._draft.settle(values.keys(), first):
             self.ring.set_leaf(leaf)
-        self._settled.update(values)
         self._compiled.clear()
 
     def declare_render(self, frame: Any) -> None:
         """Let the first rendered frame decide the space of all."""
-        if "render" in self._unseen():
-            picture = np.asarray(frame)
-            space = (
-                Box(0, 255, picture.shape, np.uint8)
-                if picture.dtype == np.uint8
-                else Box(-np.inf, np.inf, picture.shape)
-            )
-            self._declare_seen("render", annotated_render(space, self._metadata))
+        if "render" in self._draft.unseen:
+            self._draft.see_render(frame)
+            self.ring = self._new_ring()
 
     def declare_state(self, space: Space[Any]) -> None:
         """Let the space of the first state of the simulator be that of all."""
-        if "state" in self._unseen():
-            self._declare_seen("state", space)
-
-    def _unseen(self) -> list[str]:
-        return self._space.unseen if isinstance(self._space, StepSpace) else []
-
-    def _declare_seen(self, name: str, space: Space[Any]) -> None:
-        assert isinstance(self._space, StepSpace)
-        self._declare(self._space.seen(name, space))
-        self.schema = replace(self.schema, storage=self._layout())
-        self.schema.storage.check(self.leaves)
-        self.ring = self._new_ring()
+        if "state" in self._draft.unseen:
+            self._draft.see("state", space)
+            self.ring = self._new_ring()
 
     def _open(self) -> None:
         """Start the worker, which makes the recording, and hand it the episode that is open."""
         if self.pipeline is None:
             self.schema.storage.check(self.leaves)
             pipeline = self._make_pipeline(lru_cache(4096)(lambda path: not self.excluded(path)))
-            _close_at_exit(self)
+            close_at_exit(self)
             self.pipeline = pipeline
         self.pipeline.start()
         self._opened = True
@@ -646,7 +546,7 @@ class RecordingWriter:
         kept = with_beside(self.schema, [*beside, *map(mark_leaf, self.ring.pictures.values())])
         if not create(self.path, kept):
             kept = read_schema(self.path)
-            self._follow(kept, dtypes=True)
+            self._draft.follow(kept, dtypes=True)
             check_marks(self.path, kept, list(self.ring.pictures.values()))
         if self.options.failures is not None and not create(self.options.failures, kept):
             compare(self.options.failures, read_schema(self.options.failures), kept, dtypes=True)
@@ -740,18 +640,14 @@ class RecordingWriter:
             if self.pipeline is not None:
                 self.pipeline.close()
         self._closed = True
-        _open.discard(self)
+        is_closed(self)
+
+    def leave_to_parent(self) -> None:
+        """Refuse the next row: this is a forked child, and the episode and the worker are its parent's."""
+        self.ring.limit = -1
 
     def __enter__(self) -> RecordingWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close(end_for(kind))
-
-
-def first_values(node: Node, value: Any) -> Iterable[tuple[Leaf, Any]]:
-    """Yield the leaves of a structure, with the dtypes that its first value decides, and their values."""
-    for leaf, part in zip(node.leaves, node.flatten(value), strict=True):
-        decided = leaf if leaf.path in FLAGS else leaf.of(part)
-        decided.fit(part)
-        yield decided, part
