@@ -109,7 +109,7 @@ def test_a_disk_that_hangs_stops_the_stepping_long_before_the_ring_is_full(sink:
     stepper.close()
     assert sink.rows == stepper.ring.head
     assert not stepper.errors
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("recorder")]
+    assert not [thread for thread in threading.enumerate() if thread.name in ("recorder", "recorder-watch")]
 
 
 def test_a_disk_that_is_full_raises_and_does_not_stop_the_stepping(sink: SlowSink) -> None:
