@@ -11,6 +11,7 @@ import numcodecs
 import numpy as np
 import pytest
 import zarr
+from threadpoolctl import threadpool_info
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from recorder import (
@@ -260,6 +261,32 @@ def test_going_on_with_other_episodes_is_refused(tmp_path: Path) -> None:
     with pytest.raises(MismatchError, match="1 episodes came, but 2 are in"):
         make(tmp_path / "b", [episode(0)], append=True)
     assert not ReplayBuffer(tmp_path / "b").complete
+
+
+def test_a_broken_append_goes_on_with_the_same_episodes(tmp_path: Path) -> None:
+    def more(breaks: bool) -> Iterator[dict[str, Any]]:
+        yield episode(5, 3)
+        if breaks:
+            raise OSError("the disk is gone")
+        yield episode(6, 4)
+
+    make(tmp_path / "b", [episode(0), episode(1)])
+    with pytest.raises(OSError, match="the disk is gone"):
+        make(tmp_path / "b", more(breaks=True), append=True)
+    assert not ReplayBuffer(tmp_path / "b").complete
+    found = make(tmp_path / "b", more(breaks=False), append=True)
+    assert found.episode_lengths.tolist() == [9, 9, 3, 4] and found.complete
+
+
+def test_the_threads_of_blas_do_not_multiply_with_ours(tmp_path: Path) -> None:
+    found: list[int] = []
+
+    def episodes() -> Iterator[dict[str, Any]]:
+        found.extend(each["num_threads"] for each in threadpool_info())
+        yield episode(0)
+
+    make(tmp_path / "b", episodes())
+    assert set(found) <= {1}
 
 
 def test_how_often_episodes_are_committed_changes_no_byte(tmp_path: Path) -> None:
