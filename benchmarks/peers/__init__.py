@@ -57,7 +57,7 @@ LEROBOT = (
 )
 
 PEERS: Mapping[str, Peer] = {
-    "minari": Peer("3.11", [["minari[hdf5,arrow]==0.5.4", "pillow", GYMNASIUM]], "minari"),
+    "minari": Peer("3.11", [["minari[hdf5,arrow,create]==0.5.4", "pillow", GYMNASIUM]], "minari"),
     "recordvideo": Peer("3.11", [[GYMNASIUM, "moviepy==2.2.1", "numpy"]], "gymnasium"),
     "diffusion_policy": Peer("3.11", [["zarr==2.18.7", "numcodecs==0.15.1", "numpy<2.3", "imagecodecs"]], "zarr"),
     "lerobot": Peer(
