@@ -7,6 +7,10 @@ if TYPE_CHECKING:
     from recorder.bare.parquet import space_from_parquet
     from recorder.bare.recordings import open_bare
     from recorder.convert.zarr import to_zarr
+    from recorder.edit.compacting import compact
+    from recorder.edit.deleting import delete
+    from recorder.edit.merging import merge, pick, split
+    from recorder.edit.rows import label, rewrite
     from recorder.episode import Episode, Step
     from recorder.errors import (
         BusyError,
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
         WriteError,
     )
     from recorder.leaf import Leaf
+    from recorder.memory import MemoryRecording
     from recorder.metadata.annotation import annotate
     from recorder.metadata.vocabulary import (
         action_metadata,
@@ -64,6 +69,7 @@ if TYPE_CHECKING:
     from recorder.windows.sampler import Windows, WindowSampler
     from recorder.windows.splitting import downsample_episodes, split_episodes
     from recorder.wrapper import Recorder, find, plan
+    from recorder.writing.capacity import Capacity
     from recorder.writing.committing import CommitOptions
     from recorder.writing.writer import RecordingWriter
 
@@ -71,6 +77,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "BusyError",
+    "Capacity",
     "ClosedError",
     "CommitOptions",
     "DamagedError",
@@ -86,6 +93,7 @@ __all__ = [
     "ImageFileStorage",
     "LayoutError",
     "Leaf",
+    "MemoryRecording",
     "MetadataError",
     "MismatchError",
     "MissingExtraError",
@@ -118,21 +126,28 @@ __all__ = [
     "action_metadata",
     "annotate",
     "check_metadata",
+    "compact",
     "create_zarr_arrays",
     "create_zarr_replay_buffer",
+    "delete",
     "depth_metadata",
     "downsample_episodes",
     "find",
     "image_metadata",
     "is_uint8_image_spec",
+    "label",
     "layout",
+    "merge",
     "open_bare",
+    "pick",
     "plan",
     "proprio_metadata",
     "reobserve",
     "replay",
     "replay_all",
+    "rewrite",
     "space_from_parquet",
+    "split",
     "split_episodes",
     "to_zarr",
 ]
@@ -185,6 +200,15 @@ _HOMES = {
     "split_episodes": "windows.splitting",
     "space_from_parquet": "bare.parquet",
     "to_zarr": "convert.zarr",
+    "Capacity": "writing.capacity",
+    "MemoryRecording": "memory",
+    "compact": "edit.compacting",
+    "delete": "edit.deleting",
+    "label": "edit.rows",
+    "rewrite": "edit.rows",
+    "merge": "edit.merging",
+    "pick": "edit.merging",
+    "split": "edit.merging",
 }
 
 
