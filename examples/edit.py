@@ -1,4 +1,4 @@
-"""Record a few episodes, then relabel, mend, delete, merge and compact them. Run: python examples/edit.py FOLDER"""
+"""Record a few episodes, then relabel, mend, delete, merge and compact them: python examples/edit.py FOLDER."""
 
 import sys
 from pathlib import Path
