@@ -64,6 +64,10 @@ def record(
     render: Annotated[
         bool, typer.Option("--render", help="Also keep what env.render() shows, as the leaf render.")
     ] = False,
+    state: Annotated[
+        bool,
+        typer.Option("--state", help="Also keep the simulator's state, as the leaf state, for replays that set it."),
+    ] = False,
     max_steps: Annotated[
         int | None,
         typer.Option(min=1, help="Truncate episodes after so many steps, whatever limit the environment has."),
@@ -104,6 +108,7 @@ def record(
                 policy=policy,
                 seed=seed,
                 render=render,
+                state=state,
                 max_steps=max_steps,
                 arguments=arguments,
                 existing=existing,

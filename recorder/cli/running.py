@@ -40,6 +40,7 @@ class Task:
     policy: str = "random"
     seed: int | None = None
     render: bool = False
+    state: bool = False
     max_steps: int | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     existing: Existing = "append"
@@ -57,7 +58,13 @@ class Run:
         env = make_env(task.env_id, {**given, **task.arguments}, task.max_steps)
         about = {"policy": task.policy}
         self._env = Recorder(
-            env, task.path, record_render=task.render, existing=task.existing, about=about, verbose=False
+            env,
+            task.path,
+            record_render=task.render,
+            record_state=task.state,
+            existing=task.existing,
+            about=about,
+            verbose=False,
         )
         self._bar = tqdm(total=task.episodes, unit="episode", disable=None, dynamic_ncols=True, leave=False)
         self._steps = 0

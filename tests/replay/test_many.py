@@ -101,6 +101,17 @@ class TestCommand:
         assert picture.read_bytes().startswith(b"\x89PNG")
         assert [path.name for path in carts.parent.glob("*errors*")] == ["errors.png"]
 
+    def test_states_are_recorded_and_set_from_the_command_line(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        pytest.importorskip("mujoco")
+        path = str(tmp_path / "hopper")
+        assert main(["record", "Hopper-v5", "--to", path, "--state", "--max-steps", "20", "--episodes", "2"]) == 0
+        for mode in ("actions", "states", "first-state"):
+            assert main(["replay", path, "--mode", mode]) == 0
+        assert main(["record", "CartPole-v1", "--to", str(tmp_path / "cart"), "--state"]) == 1
+        assert "record_state is not to be had" in capsys.readouterr().err
+
     def test_an_environment_of_ones_own(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with Recorder(CountingEnv(), tmp_path, fsync=False, verbose=False) as env:
             roll(env)
