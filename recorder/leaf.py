@@ -139,7 +139,8 @@ class Leaf:
 def as_array(leaf: Leaf, value: Any) -> NDArray[Any]:
     """Return `value` as an array of numbers, or raise `RowError` that names the leaf."""
     if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
-        raise RowError(f"{leaf.path!r} has {np.ma.count_masked(value)} masked values, for which an array has no place")
+        masked = int(np.ma.getmaskarray(value).sum())
+        raise RowError(f"{leaf.path!r} has {masked} masked values, for which an array has no place")
     try:
         array = np.asarray(value)
     except (ValueError, TypeError) as error:

@@ -27,7 +27,7 @@ FLOORS = (
     "storages.depth storages.dict",
     "storages",  # the storages by name
     "discarded episodes holdings index repeated schema shard versions writing.staging",
-    "episode routing routing.* selection writing writing.*",
+    "episode memory routing routing.* selection writing writing.*",
     "catalogue rebuilding recording",
     (
         "filming following gif preview replay_buffer replay_buffer.* replaying replaying.* statistics statistics.* "
@@ -43,7 +43,7 @@ OWNERS = {
     # What is large, slow to import or optional is imported by these modules and no others.
     "av": "gif preview storages.video storages.video_*",
     "h5py": "bare.hdf5 convert.* storages.hdf5 writing.pipeline",
-    "imagecodecs": "preview replay_buffer.chunk_codecs storages.image_files* storages.zarr_* webp webp_codec",
+    "imagecodecs": "preview replay_buffer.packing replay_buffer.pictures storages.image_files* storages.zarr_* webp webp_codec",
     "matplotlib": "cli.* replaying.plotting statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
     "pyarrow": "bare.parquet convert.* storages.parquet*",

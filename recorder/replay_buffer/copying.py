@@ -3,28 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from recorder.columns import Array, Column
 from recorder.leaf import Leaf
-from recorder.replay_buffer.chunk_codecs import WEBP, PictureCodec
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.committing import BufferWriter
 from recorder.replay_buffer.creating import BufferOptions
 from recorder.replay_buffer.metadata import OURS
 from recorder.replay_buffer.opening import StoreLike
+from recorder.replay_buffer.pictures import WEBP, PictureCodec
 from recorder.replay_buffer.specs import ArraySpec
 from recorder.replay_buffer.targets import mark_complete, open_target
 from recorder.replay_buffer.writing import ArrayWriter
 from recorder.replay_buffer.zipping import writable_place
 
-if TYPE_CHECKING:
-    from recorder.replay_buffer.buffer import ReplayBuffer
-
 BLOCK_BYTES = 8 << 20
 """Rows that are read at once."""
+
+
+class Source(Protocol):
+    """What is read of a replay buffer that is copied."""
+
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes there are."""
+
+    @property
+    def episode_ids(self) -> Sequence[str]:
+        """The id of each episode."""
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The attributes of the buffer."""
+
+    def keys(self) -> Sequence[str]:
+        """Return the keys of its arrays."""
+
+    def __getitem__(self, key: str) -> Column:
+        """Return the rows of an array."""
+
+    def episode_slice(self, i: int) -> slice:
+        """Return where the rows of an episode are."""
 
 
 def as_they_are(rows: Array) -> Array:
@@ -56,7 +78,7 @@ def copy_rows(
 
 
 def copy_buffer(
-    buffer: ReplayBuffer,
+    buffer: Source,
     where: StoreLike,
     options: BufferOptions | None,
     zarr_format: Literal[2, 3],
