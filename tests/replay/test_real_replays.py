@@ -111,7 +111,7 @@ def test_three_episodes_are_exact_in_a_fresh_process_two_of_them_not_seeded(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_twenty_episodes_are_exact_in_fresh_processes_most_of_them_not_seeded(tmp_path: Path, name: str) -> None:
     recording = record(ENVIRONMENTS[name](), tmp_path, 20, 300, every_fifth)
@@ -132,7 +132,7 @@ def test_an_atari_game_with_sticky_actions_is_exact(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_twenty_episodes_of_an_atari_game_with_sticky_actions_are_exact(tmp_path: Path) -> None:
     recording = record_pong(tmp_path, 20, 300)
     check(recording, replay_all(recording, workers=2, progress=False))
