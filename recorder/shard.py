@@ -167,7 +167,7 @@ def decode_manifest(path: Path, data: bytes) -> Manifest:
 def versions() -> dict[str, str]:
     """Return the versions of what made a shard."""
     found = {"python": platform.python_version()}
-    for package in ("gymnasium-recorder", "gymnasium", "numpy", "h5py", "zarr", "imagecodecs", "av"):
+    for package in ("gymnasium-recorder", "gymnasium", "numpy", "h5py", "zarr", "imagecodecs", "av", "pyarrow"):
         try:
             found[package] = version(package)
         except PackageNotFoundError:

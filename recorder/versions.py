@@ -12,7 +12,7 @@ from typing import Any
 
 import gymnasium as gym
 
-OURS = frozenset({"gymnasium-recorder", "h5py", "zarr", "imagecodecs", "av"})
+OURS = frozenset({"gymnasium-recorder", "h5py", "zarr", "imagecodecs", "av", "pyarrow"})
 """What only reads and writes: its versions make no difference to what an environment does."""
 
 

@@ -59,7 +59,8 @@ class ParquetStorage(TableStorage):
             object.__setattr__(self, "compression", dict(self.compression))
 
     def __hash__(self) -> int:
-        return hash((str(self.compression), self.level, self.file_rows, self.group_rows, self.statistics))
+        codecs = self.compression if isinstance(self.compression, str) else tuple(sorted(self.compression.items()))
+        return hash((codecs, self.level, self.file_rows, self.group_rows, self.statistics))
 
     def check(self, leaves: Sequence[Leaf]) -> None:
         for codec in self._codecs():

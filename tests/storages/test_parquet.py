@@ -291,3 +291,8 @@ def test_any_column_comes_back_bit_for_bit(tmp_path: Path, columns: dict[str, An
         assert (found.dtype, found.shape) == (values.dtype, values.shape), name
         same = found.tolist() == values.tolist() if values.dtype == object else found.tobytes() == values.tobytes()
         assert same, name
+
+
+def test_storages_that_are_equal_have_one_hash() -> None:
+    one, other = ParquetStorage({"a": "zstd", "b": "gzip"}), ParquetStorage({"b": "gzip", "a": "zstd"})
+    assert one == other and hash(one) == hash(other)
