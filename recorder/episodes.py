@@ -125,13 +125,17 @@ def words(texts: Sequence[str]) -> Array:
 
 
 def _json(value: JSON) -> str:
-    return "" if value is None else json.dumps(value, allow_nan=False, default=_plain)
+    return "" if value is None else _ENCODER.encode(value)
 
 
 def _plain(value: Any) -> JSON:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} {value!r:.60} is not JSON")
+
+
+_ENCODER = json.JSONEncoder(allow_nan=False, default=_plain)
+"""`json.dumps` would make one for every episode, which takes longer than to encode its labels."""
 
 
 def _words(generator: Mapping[str, Any] | None) -> list[int]:

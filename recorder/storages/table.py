@@ -240,6 +240,8 @@ class TableWriter(Writer):
         parts = {id(piece.part): piece.part for piece in pieces}
         loaded = {key: self._sparse_of(part) for key, part in parts.items()}
         classes = {path: column.leaf.per for columns in loaded.values() for path, column in columns.items()}
+        if not classes:
+            return []
         together, back = _together(pieces)
         spans = list(_by_part(together))
         joined = []

@@ -22,6 +22,7 @@ from recorder.writing.pipeline import Pipeline, Ring, Sink
 from recorder.writing.writer import Kept
 
 UNSEEDED = Start(None, None, None)
+ALL = Selection()
 MISSING = {"final_observation": "missing"}
 """The label of an episode whose last observation the environment did not give."""
 
@@ -241,6 +242,8 @@ class VectorPipeline(Pipeline):
 
     def _is_wanted(self, number: int) -> bool:
         """Return whether the selection wants an episode that begins now."""
+        if self.select == ALL:
+            return True
         rejected = self.rejected()
         enough = self.select.enough(self._kept.episodes - rejected.episodes, self._kept.steps - rejected.steps)
         return not enough and self.select.names(number)
