@@ -16,7 +16,7 @@ from recorder.recording import Recording
 from recorder.replay_buffer.arrays import find_arrays
 from recorder.replay_buffer.creating import create_array
 from recorder.replay_buffer.metadata import parse_array
-from recorder.replay_buffer.places import StorePlace
+from recorder.replay_buffer.store_place import StorePlace
 
 TRIED_EPISODES, TRIED_ROWS = 4, 4
 

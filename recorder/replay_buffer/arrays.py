@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from recorder.columns import Array, Coded, Column
 from recorder.errors import DamagedError, FormatError
 from recorder.leaf import JSON, TEXT, Leaf
-from recorder.replay_buffer.chunk_codecs import WEBPS, PictureCodec
 from recorder.replay_buffer.metadata import ArrayMetadata, parse_array
+from recorder.replay_buffer.pictures import WEBPS, PictureCodec
 from recorder.replay_buffer.places import File, MissingFileError, Place
 from recorder.storages.zarr_array import CRC_BYTES, crc_bytes
 from recorder.storages.zarr_columns import ChunkColumn

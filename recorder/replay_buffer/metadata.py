@@ -13,7 +13,8 @@ import numpy as np
 from recorder.columns import Array
 from recorder.errors import FormatError
 from recorder.leaf import JSON, NUMBERS, TEXT, Leaf
-from recorder.replay_buffer.chunk_codecs import ChunkCodec, OtherCodec, codec_v2, codec_v3, json_bytes
+from recorder.replay_buffer.chunk_codecs import OtherCodec, codec_v2, codec_v3, json_bytes
+from recorder.replay_buffer.packing import ChunkCodec
 from recorder.webp import is_picture
 
 CHUNK_LIMIT = 1 << 30

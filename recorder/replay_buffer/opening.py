@@ -12,7 +12,9 @@ from zarr.abc.store import Store
 from zarr.storage import FsspecStore, LocalStore, MemoryStore, ObjectStore, ZipStore
 
 from recorder.errors import LayoutError, MissingExtraError
-from recorder.replay_buffer.places import FolderPlace, Place, StorePlace
+from recorder.replay_buffer.folder_place import FolderPlace
+from recorder.replay_buffer.places import Place
+from recorder.replay_buffer.store_place import StorePlace
 
 StoreLike = Path | str | Store | zarr.Group | MutableMapping[str, Any]
 """What a replay buffer may be in: a folder, a zip file, a URL, a store or group of zarr, a dict for memory."""

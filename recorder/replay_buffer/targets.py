@@ -15,8 +15,9 @@ from recorder.replay_buffer.chunk_codecs import json_bytes
 from recorder.replay_buffer.committing import COMPLETE, ENDS
 from recorder.replay_buffer.creating import BufferOptions, create_array, create_buffer
 from recorder.replay_buffer.metadata import OURS, parse_array
-from recorder.replay_buffer.places import Place, StorePlace
+from recorder.replay_buffer.places import Place
 from recorder.replay_buffer.specs import ArraySpec
+from recorder.replay_buffer.store_place import StorePlace
 
 FORMAT = 0
 """The number of what this package says under `recorder` in the attributes of the root."""

@@ -12,9 +12,9 @@ import numpy as np
 from recorder.columns import Array, Column
 from recorder.errors import DamagedError
 from recorder.replay_buffer.arrays import ArrayChunks
-from recorder.replay_buffer.chunk_codecs import PictureCodec
 from recorder.replay_buffer.encoding import Encoders
 from recorder.replay_buffer.metadata import ArrayMetadata
+from recorder.replay_buffer.pictures import PictureCodec
 from recorder.replay_buffer.places import Place
 from recorder.storages.zarr_columns import ChunkColumn
 from recorder.storages.zarr_shards import shard_bytes

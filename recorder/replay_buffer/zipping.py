@@ -11,8 +11,9 @@ from typing import Any
 
 from recorder.errors import ExistsError, LayoutError
 from recorder.files import files_below, remove, sync
+from recorder.replay_buffer.folder_place import FolderPlace
 from recorder.replay_buffer.opening import StoreLike, open_place
-from recorder.replay_buffer.places import FolderPlace, Place
+from recorder.replay_buffer.places import Place
 
 
 @contextmanager
