@@ -39,6 +39,7 @@ from recorder import (
     ReplayBuffer,
     VideoStorage,
     WebP,
+    WindowSampler,
     create_zarr_replay_buffer,
     to_zarr,
 )
@@ -236,12 +237,14 @@ def windows(folder: Path, runs: int) -> Iterator[Ratio]:
     shards = zarr.open_group(folder / "ours.zarr", mode="r")["data"]
     pictures = frames(ROWS)
     coded = [np.frombuffer(encode_webp(picture, QUALITY), np.uint8) for picture in pictures]
-    batches = [np.random.default_rng(k).integers(0, ROWS - 16, 16) for k in range(12)]
-    count = 16 * len(batches)
+    sampler = WindowSampler(buffer, 16)
+    drawn = [np.random.default_rng(k).integers(0, len(sampler), 16) for k in range(12)]
+    count = 16 * len(drawn)
+    batches = [episodes * EPISODE + starts for episodes, starts in map(sampler.places, drawn)]
 
     def read_ours() -> None:
-        for starts in batches:
-            buffer.rows((starts[:, None] + np.arange(16)).reshape(-1))
+        for numbers in drawn:
+            sampler.read(numbers)
 
     def read(group: Any) -> None:
         arrays = [group[key] for key in SPECS]
