@@ -239,6 +239,20 @@ class TestEncoders:
             assert episode.observations[:, 0].tolist() == list(range(len(episode) + 1))
         assert verify(tmp_path / "run", decode=True).sound
 
+    @pytest.mark.parametrize("call", ["pack", "forget"])
+    def test_of_many_that_are_committed_together_none_is_there_twice(self, tmp_path: Path, call: str) -> None:
+        storage = DictStorage({"observation": BrokenStorage(call=call)}, HDF5Storage())
+        env = quiet(tmp_path / "run", storage=storage)
+        roll(env)
+        env.flush()
+        roll(env, 3)
+        with pytest.raises(WriteError, match="out of ink"):
+            env.flush()
+        env.close()
+        ids = [episode.id for episode in Recording(tmp_path / "run")]
+        assert len(ids) == len(set(ids)) == 4
+        assert verify(tmp_path / "run", decode=True).sound
+
     def test_one_that_cannot_be_closed_does_not_keep_the_others_open(self, tmp_path: Path) -> None:
         storage = DictStorage({"observation": BrokenStorage(call="end"), "render": ZarrStorage()}, HDF5Storage())
         env = quiet(tmp_path / "run", storage=storage, record_render=True)

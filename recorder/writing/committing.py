@@ -256,9 +256,14 @@ class Committer:
                 if is_not_now(error):
                     raise
                 raised = raised or error
-                waiting[:0] = [([note], reason) for note in notes] if len(notes) > 1 else []
+                if len(notes) > 1:  # what was named is there, whatever failed after that
+                    waiting[:0] = [([note], reason) for note in notes if self._waits(note)]
         if raised is not None:
             raise raised
+
+    def _waits(self, note: EpisodeNote) -> bool:
+        """Return whether an episode is finished and not committed."""
+        return any(finished.note is note for finished in self._finished)
 
     def _groups(self) -> list[tuple[list[EpisodeNote], str]]:
         """Return the finished episodes in groups of which each makes one shard, with why they are put aside."""
