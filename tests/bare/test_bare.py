@@ -222,6 +222,20 @@ def test_an_hdf5_file_from_elsewhere_is_a_recording_and_is_imported_exactly(
     assert set(bare.left_out) in ({"extra", "mask/train"}, {"version", "meta/episode_ends"}, {"version"})
 
 
+@pytest.mark.parametrize("write", [groups, lambda path: parquet(path.with_suffix(".parquet"))], ids=["hdf5", "parquet"])
+def test_a_bare_recording_is_pickled_and_converted_like_any_other(
+    tmp_path: Path, write: Callable[[Path], Path]
+) -> None:
+    bare = open_bare(write(tmp_path / "a.hdf5"))
+    again = pickle.loads(pickle.dumps(bare))
+    path = "obs/state" if "obs/state" in bare.leaves else "observation.state"
+    assert np.array_equal(again[2].columns[path][:], STATE[4:])
+    numbers = [path for path, leaf in bare.leaves.items() if leaf.fixed]
+    buffer = recorder.to_zarr(bare, tmp_path / "buffer.zarr", keys=numbers, progress=False)
+    assert np.array_equal(buffer[path][:], STATE)
+    assert np.array_equal(buffer.episode_ends, np.cumsum(LENGTHS))
+
+
 def test_groups_with_columns_of_several_lengths_need_a_choice(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for i in range(2):
