@@ -225,7 +225,7 @@ class Episode:
             )
 
     def values(self, name: str, start: int, stop: int) -> list[Any]:
-        """Return the values of one space, such as `action`, in the rows `[start, stop)`, each nested as the space nests."""
+        """Return the values of one space, such as `action`, in the rows `[start, stop)`, as the space nests."""
         node = self._node(name)
         columns = [self.columns[leaf.path][start:stop] for leaf in node.leaves]
         if not columns:
