@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import warnings
@@ -490,3 +491,70 @@ def test_no_warning_comes_without_a_reason(tmp_path: Path) -> None:
                 envs.reset()
                 run(envs, 7)
     assert {len(e) for i in range(3) for e in Recording(tmp_path / str(i)) if e.end == "terminated"} == {1, 2}
+
+
+class Tensor:
+    """An array of another library, which NumPy takes through `__array__`."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = np.asarray(array)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return self.array
+
+
+def test_arrays_of_other_libraries_are_taken(tmp_path: Path) -> None:
+    class TensorEnv(BatchedEnv):
+        def reset(self, **options: Any) -> Any:
+            observations, infos = super().reset(**options)
+            return Tensor(observations), {"score": Tensor(infos["score"])}
+
+        def step(self, actions: Any) -> Any:
+            *values, infos = super().step(actions)
+            return (*map(Tensor, values), {"score": Tensor(infos["score"])})
+
+    with quiet(TensorEnv((2, 3), AutoresetMode.NEXT_STEP), tmp_path) as envs:
+        envs.reset()
+        for _ in range(6):
+            envs.step(envs.action_space.sample())
+    for episode in Recording(tmp_path):
+        assert episode.observations[:, 0].tolist() == list(range(len(episode) + 1))
+        assert episode.infos["score"].dtype == np.int64
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_interrupts_at_any_time_leave_whole_episodes(tmp_path: Path, mode: AutoresetMode) -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    env = BatchedEnv((5, 9, 13), mode)
+    recorder = quiet(env, tmp_path)
+    before = signal.signal(signal.SIGALRM, interrupt)
+    generator = np.random.default_rng(0)
+    hit = 0
+    try:
+        for _ in range(40):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, float(generator.uniform(0.0002, 0.02)))
+                recorder.reset()
+                for _ in range(1000):
+                    _, _, terminated, _, _ = recorder.step(recorder.action_space.sample())
+                    if mode == AutoresetMode.DISABLED and terminated.any():
+                        recorder.reset(options={"reset_mask": terminated})
+            except KeyboardInterrupt:
+                hit += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    recorder.close()
+    assert hit > 20
+    for episode in Recording(tmp_path):
+        lane = episode.labels["env_index"]
+        counts = episode.observations[:, 0]
+        assert len(counts) == len(episode) + 1 == len(episode.actions) + 1
+        assert (episode.observations[:, 1] == lane).all()
+        assert counts[0] == 0 and (np.diff(counts) >= 1).all()
+        assert episode.refused or (np.diff(counts) == 1).all() or episode.end == "interrupted"
+        if episode.end == "terminated" and not episode.refused:
+            assert len(episode) == (5, 9, 13)[lane]

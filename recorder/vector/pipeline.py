@@ -22,7 +22,6 @@ from recorder.writing.pipeline import Pipeline, Ring, Sink
 from recorder.writing.writer import Kept
 
 UNSEEDED = Start(None, None, None)
-ALL = Selection()
 MISSING = {"final_observation": "missing"}
 """The label of an episode whose last observation the environment did not give."""
 
@@ -71,7 +70,7 @@ class VectorPipeline(Pipeline):
         super().__init__(ring, make_sink, keep_info, oldest=oldest)
         self.mode = AutoresetMode.NEXT_STEP
         self.ignored = 0
-        self.select = Selection()
+        self.select: Selection | None = None
         self.rejected: Callable[[], Kept] = lambda: Kept(0, 0)
         self._kept = Kept(0, 0)
         self._unselected: set[int] = set()
@@ -242,7 +241,7 @@ class VectorPipeline(Pipeline):
 
     def _is_wanted(self, number: int) -> bool:
         """Return whether the selection wants an episode that begins now."""
-        if self.select == ALL:
+        if self.select is None:
             return True
         rejected = self.rejected()
         enough = self.select.enough(self._kept.episodes - rejected.episodes, self._kept.steps - rejected.steps)

@@ -25,7 +25,7 @@ class VectorWriter(RecordingWriter):
 
     def __init__(self, *arguments: Any, lanes: int, select: Selection | None = None, **options: Any) -> None:
         """Take what a RecordingWriter takes, the number of sub-environments, and which episodes are wanted."""
-        self.wanted = select or Selection()
+        self.wanted = None if select == Selection() else select
         self.lanes = lanes
         self._before: list[tuple[int, Any]] = []
         self._first_infos: list[tuple[int, Any]] = []
