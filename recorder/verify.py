@@ -18,8 +18,8 @@ from recorder.shard import MANIFEST, NAME, Manifest, Shard, read_manifest
 from recorder.storages.base import Counts, Reader
 from recorder.writing.staging import staged
 
-BLOCK = 256
-"""Rows that are decoded at once."""
+BLOCK, BLOCK_BYTES = 256, 128 << 20
+"""Rows that are decoded at once: no more than either, but one at least."""
 
 _STREAM = re.compile(r"/(\d{6})\.[a-z0-9]+$")
 """How the file of one episode is named, where a leaf has a file an episode."""
@@ -194,9 +194,10 @@ class ShardCheck:
     def _decoding_faults(self, reader: Reader, leaves: Sequence[Leaf]) -> Iterator[Fault]:
         for i, episode in enumerate(self._ids):
             for path in (leaf.path for leaf in leaves):
-                column = reader.segment(i)[path]
                 try:
-                    for start in range(0, len(column), BLOCK):
-                        column[start : start + BLOCK]
+                    column = reader.segment(i)[path]
+                    rows = max(1, min(BLOCK, BLOCK_BYTES // max(column.leaf.nbytes, 1)))
+                    for start in range(0, len(column), rows):
+                        column[start : start + rows]
                 except (RecorderError, OSError, ValueError) as error:
                     yield self._fault(path, error, (episode,))
