@@ -30,7 +30,7 @@ from recorder import (
     replay,
 )
 from recorder.digests import digest
-from recorder.storages.video import VideoWriter
+from recorder.storages.video_writing import VideoWriter
 from recorder.verify import verify
 from recorder.writing.recovery import recover
 

@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from recorder.errors import ClosedError, DamagedError, EpisodeError, FormatError, LayoutError, WriteError
 from recorder.leaf import Leaf
-from recorder.storages import video, video_codecs, video_reading
+from recorder.storages import video_codecs, video_reading, video_salvage, video_writing
 from recorder.storages.base import Counts, Reader, Run, Segment, Writer, storage_from_json
-from recorder.storages.video import VideoStorage, salvaged
+from recorder.storages.video import VideoStorage
 from recorder.storages.video_codecs import CODECS, Encoder, GrowingFile, plane
 from recorder.storages.video_reading import DECODERS, Decoder, Decoders, Track, read_track
+from recorder.storages.video_salvage import salvaged
 from recorder.testing import ALPHA_LEAVES, GREY_LEAVES, PICTURE_LEAVES, RAGGED, StorageContract, in_child
 
 Array = NDArray[Any]
@@ -316,7 +317,7 @@ def test_a_codec_is_probed_once_for_each_size(monkeypatch: pytest.MonkeyPatch) -
             opened.append(path)
             super().__init__(path, coding)
 
-    monkeypatch.setattr(video, "Encoder", Counted)
+    monkeypatch.setattr(video_writing, "Encoder", Counted)
     leaves = [Leaf(f"observation/{name}", (18, 26, 3), "uint8", "image") for name in "abc"]
     VideoStorage().check(leaves)
     VideoStorage().check(leaves)
@@ -839,7 +840,7 @@ def test_whatever_is_left_of_a_file_gives_the_frames_before(tmp_path: Path, code
         last = frames
         if frames:
             (tmp_path / "whole.mp4").unlink(missing_ok=True)
-            video.remux(copy, tmp_path / "whole.mp4", coding, frames)
+            video_salvage.remux(copy, tmp_path / "whole.mp4", coding, frames)
             found = Decoders().read(tmp_path / "whole.mp4", coding, range(frames))
             assert np.abs(read_shades(found) - shades(frames)).max() <= 3
     assert last == 13
@@ -1089,7 +1090,7 @@ class Failing(Encoder):
 
 
 def test_an_encoder_that_fails_takes_nothing_else_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(video, "Encoder", Failing)
+    monkeypatch.setattr(video_writing, "Encoder", Failing)
     storage = VideoStorage(codec="ffv1")
     leaves = [SMALL, CANVAS, IMAGE]
     writer = storage.writer(tmp_path / "staging", leaves)

@@ -10,8 +10,9 @@ import pytest
 from recorder.errors import LayoutError
 from recorder.leaf import Leaf
 from recorder.storages.base import Counts, storage_from_json
-from recorder.storages.video import VideoStorage, probe, works
+from recorder.storages.video import VideoStorage
 from recorder.storages.video_hardware import HARDWARE, Hardware, kinds_of
+from recorder.storages.video_probe import probe, works
 from recorder.testing import Diary, assert_rows
 
 LEAF = Leaf("observation/camera", (64, 96, 3), "uint8", "image")
@@ -69,7 +70,7 @@ def test_auto_takes_the_first_that_works(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("devices")
 def test_an_encoder_whose_pictures_are_unlike_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recorder.storages.video.UNLIKE", 0.0)
+    monkeypatch.setattr("recorder.storages.video_probe.UNLIKE", 0.0)
     assert not works(VideoStorage(hardware="qsv").coding(LEAF))
 
 
