@@ -18,6 +18,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.vector.utils import batch_space
 
 from recorder import EpisodeError, Recorder, Recording, RowError, VectorRecorder
+from recorder.writing.recovery import recover
 from tests.environments import CountingEnv
 
 MODES = list(AutoresetMode)
@@ -558,3 +559,38 @@ def test_interrupts_at_any_time_leave_whole_episodes(tmp_path: Path, mode: Autor
         assert episode.refused or (np.diff(counts) == 1).all() or episode.end == "interrupted"
         if episode.end == "terminated" and not episode.refused:
             assert len(episode) == (5, 9, 13)[lane]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_kill_loses_nothing_that_was_flushed(tmp_path: Path, mode: AutoresetMode) -> None:
+    program = f"""
+import sys
+from functools import partial
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from recorder import VectorRecorder
+from recorder.writing.recovery import recover
+from tests.environments import CountingEnv
+envs = SyncVectorEnv([partial(CountingEnv, 4), partial(CountingEnv, 50)], autoreset_mode={mode.value!r})
+recorder = VectorRecorder(envs, {str(tmp_path)!r}, verbose=0)
+recorder.reset(seed=1)
+for step in range(20):
+    _, _, terminated, _, _ = recorder.step(recorder.action_space.sample())
+    if envs.autoreset_mode == AutoresetMode.DISABLED and terminated.any():
+        recorder.reset(options={{"reset_mask": terminated}})
+    if step == 9:
+        recorder.flush()
+print("ready", flush=True)
+while True:
+    pass
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.kill()
+    recover(tmp_path)
+    found = sorted((e.labels["env_index"], e.end, len(e)) for e in Recording(tmp_path))
+    running = [one for one in found if one[1] == "recovered"]
+    assert [one for one in found if one[:2] == (0, "terminated")] == [(0, "terminated", 4)] * 2
+    assert (1, "recovered", 10) in running
+    for episode in Recording(tmp_path):
+        assert episode.observations[:, 0].tolist() == list(range(len(episode) + 1))
