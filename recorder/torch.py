@@ -9,10 +9,10 @@ import numpy as np
 
 from recorder.columns import Array
 from recorder.errors import MissingExtraError
+from recorder.training_data import Source
 from recorder.windows.ordering import Shuffle
 from recorder.windows.placing import Numbers
 from recorder.windows.sampler import Windows, WindowSampler
-from recorder.windows.sources import Source
 
 try:
     import torch

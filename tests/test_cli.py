@@ -29,7 +29,7 @@ from recorder.cli import main, summing
 from recorder.cli.printing import Column, cell, columns_of, facts, table
 from recorder.statistics import computing
 
-COMMANDS = ("record", "plan", "info", "list", "show", "follow", "verify", "recover")
+COMMANDS = ("record", "plan", "info", "list", "show", "follow", "verify", "recover", "stats")
 
 ENVIRONMENTS = """
     import ctypes

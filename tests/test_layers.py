@@ -31,7 +31,7 @@ FLOORS = (
     "catalogue rebuilding recording",
     (
         "filming following gif preview replay_buffer replay_buffer.* replaying replaying.* statistics statistics.* "
-        "step_cost stepping summary tiling timing vector vector.* verify windows windows.* wrapper"
+        "step_cost stepping summary tiling timing training_data vector vector.* verify windows windows.* wrapper"
     ),
     "bare bare.* multiagent testing torch view view.*",
     "collect convert convert.* edit edit.*",

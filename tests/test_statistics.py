@@ -9,12 +9,22 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.spaces import Box, Discrete
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 from numpy.typing import NDArray
 
-from recorder import EpisodeError, Leaf, Recorder, Recording, ReplayBuffer, create_zarr_replay_buffer
+from recorder import (
+    EpisodeError,
+    Leaf,
+    Recorder,
+    Recording,
+    RecordingWriter,
+    ReplayBuffer,
+    StepSpace,
+    create_zarr_replay_buffer,
+)
 from recorder.cli import main
 from recorder.statistics.computing import Statistics, statistics, statistics_from_json
 from recorder.statistics.counting import SAMPLE
@@ -172,6 +182,29 @@ class TestSources:
         for source in (buffer, recorded):
             with pytest.raises(EpisodeError, match=r"has no .*'camra'"):
                 statistics(source, keys=["camra"])
+
+    def test_without_rows_there_are_no_numbers(self, buffer: ReplayBuffer, tmp_path: Path) -> None:
+        empty = buffer.copy_to(tmp_path / "empty.zarr", episodes=[])
+        found = statistics(empty)
+        assert (found.episodes, found.steps) == (0, 0) and found.leaves["camera"].count.tolist() == [0, 0, 0]
+        assert json.dumps(store_statistics(empty.name).to_json(), allow_nan=False)
+        assert statistics(buffer, episodes=[]).leaves["action"].rows == 0
+        assert main(["stats", empty.name]) == 0
+
+    def test_infos_may_be_there_late_and_differ_from_shard_to_shard(self, tmp_path: Path) -> None:
+        infos: list[dict[str, Any]] = [{}, {"x": 3, "late": True}, {"x": 0.5}, {"x": [1.0, 2.0]}]
+        with RecordingWriter(tmp_path, StepSpace(Box(-1, 1, (1,)), Discrete(2))) as writer:
+            for info in infos:
+                writer.begin()
+                writer.append({"observation": np.zeros(1, np.float32)})
+                step = {"action": 0, "reward": 0.0, "terminated": True, "truncated": False, "info": info}
+                writer.append({"observation": np.zeros(1, np.float32), **step})
+                writer.commit()
+                writer.flush()
+        found = statistics(tmp_path).leaves
+        assert found["info/x"].overall()["max"] == 3 and found["info/x"].overall()["count"] == 4
+        assert found["info/late"].overall()["max"] is True
+        assert statistics(tmp_path, episodes=[0]).leaves["info/x"].rows == 0
 
     def test_they_come_back_from_json(self, buffer: ReplayBuffer) -> None:
         found = statistics(buffer, quantiles=(0.25,))

@@ -59,8 +59,9 @@ def gathered(path: Path, episode: int | None, frames: int | None, store: bool) -
 
     from recorder.errors import NotAReplayBufferError
     from recorder.replay_buffer.buffer import ReplayBuffer
-    from recorder.statistics.computing import opened, statistics
+    from recorder.statistics.computing import statistics
     from recorder.statistics.storing import store_statistics, stored_statistics
+    from recorder.training_data import opened
 
     source = opened(path)
     if store and not isinstance(source, ReplayBuffer):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from recorder.columns import Array, Column, SpanColumn
 from recorder.errors import EpisodeError, FormatError
-from recorder.leaf import JSON
+from recorder.leaf import JSON, JSON_TEXT, Leaf
 from recorder.recording import Recording
 from recorder.replay_buffer.buffer import ReplayBuffer
-from recorder.schema import NOTE
 from recorder.statistics.gathering import QUANTILES, Gatherer
 from recorder.statistics.leaves import LeafStatistics, leaf_statistics_from_json
-
-Source = ReplayBuffer | Recording | Path | str
-"""What has statistics; a path is that of a replay buffer or of a recording."""
+from recorder.training_data import Source, opened
 
 BLOCK_BYTES, BLOCK_ROWS = 16 << 20, 4096
 """Rows that are read at once: no more than either."""
@@ -82,25 +78,22 @@ def statistics(
     found = opened(source)
     count = found.n_episodes if isinstance(found, ReplayBuffer) else len(found)
     chosen = [_position(i, count) for i in (range(count) if episodes is None else episodes)]
-    paths = _paths(found) if keys is None else list(keys)
+    declared = _leaves(found, keys)
+    spans = _spans(found, list(declared), chosen)
     leaves = {}
-    for path in paths:
+    for path, leaf in declared.items():
         if watch is not None:
             watch(path)
-        leaves[path] = _of_spans(path, joined(_spans(found, path, chosen)), quantiles, most_frames)
+        leaves[path] = _of_spans(leaf, spans[path], quantiles, most_frames)
     return Statistics(len(chosen), _steps(found, chosen), leaves)
 
 
-def opened(source: Source) -> ReplayBuffer | Recording:
-    """Return what a path holds, opened."""
-    if isinstance(source, ReplayBuffer | Recording):
-        return source
-    recorded = "://" not in str(source) and (Path(source) / NOTE).exists()
-    return Recording(source) if recorded else ReplayBuffer(source)
-
-
-def _paths(source: ReplayBuffer | Recording) -> list[str]:
-    return source.keys() if isinstance(source, ReplayBuffer) else list(source.leaves)
+def _leaves(source: ReplayBuffer | Recording, keys: Sequence[str] | None) -> dict[str, Leaf]:
+    there = {key: column.leaf for key, column in source.items()} if isinstance(source, ReplayBuffer) else source.leaves
+    for key in keys or ():
+        if key not in there:
+            raise EpisodeError(f"{source!r} has no {key!r}; it has {list(there)}")
+    return dict(there) if keys is None else {key: there[key] for key in keys}
 
 
 def _position(episode: int, count: int) -> int:
@@ -116,56 +109,48 @@ def _steps(source: ReplayBuffer | Recording, episodes: Sequence[int]) -> int:
     return int(source.table()["steps"][list(episodes)].sum()) if len(source) else 0
 
 
-def _spans(source: ReplayBuffer | Recording, path: str, episodes: Sequence[int]) -> Iterator[Span]:
-    if isinstance(source, ReplayBuffer):
-        return _buffer_spans(source, path, episodes)
-    return _recording_spans(source, path, episodes)
-
-
-def _buffer_spans(buffer: ReplayBuffer, key: str, episodes: Sequence[int]) -> Iterator[Span]:
-    if key not in buffer:
-        raise EpisodeError(f"{buffer.name} has no {key!r}; it has {buffer.keys()}")
+def _spans(source: ReplayBuffer | Recording, paths: Sequence[str], episodes: Sequence[int]) -> dict[str, list[Span]]:
+    """Return for each path where its rows lie; those of episodes that follow one another are one span."""
+    found: dict[str, list[Span]] = {path: [] for path in paths}
     for i in episodes:
-        rows = buffer.episode_slice(i)
-        yield buffer[key], rows.start, rows.stop
-
-
-def _recording_spans(recording: Recording, path: str, episodes: Sequence[int]) -> Iterator[Span]:
-    if path not in recording.leaves:
-        raise EpisodeError(f"the recording has no leaf {path!r}; it has {list(recording.leaves)}")
-    for i in episodes:
-        column = recording[i].columns.get(path)  # a shard lacks keys of info that none of its episodes had
-        if isinstance(column, SpanColumn):
-            whole, start = column.place
-            yield whole, start, start + len(column)
-        elif column is not None:
-            yield column, 0, len(column)
-
-
-def joined(spans: Iterator[Span]) -> list[Span]:
-    """Return spans, those that follow one another in one column as one."""
-    found: list[Span] = []
-    for column, start, stop in spans:
-        if found and found[-1][0] is column and found[-1][2] == start:
-            found[-1] = column, found[-1][1], stop
-        else:
-            found.append((column, start, stop))
+        columns = None if isinstance(source, ReplayBuffer) else source[i].columns
+        for path, spans in found.items():
+            if isinstance(source, ReplayBuffer):
+                rows = source.episode_slice(i)
+                _extend(spans, source[path], rows.start, rows.stop)
+            elif columns is not None and path in columns:  # a shard lacks keys of info that none of its episodes had
+                column = columns[path]
+                whole, start = column.place if isinstance(column, SpanColumn) else (column, 0)
+                _extend(spans, whole, start, start + len(column))
     return found
 
 
-def _of_spans(path: str, spans: Sequence[Span], quantiles: Sequence[float], most: int | None) -> LeafStatistics:
-    if not spans:
-        raise EpisodeError(f"no episode was chosen that has {path!r}")
-    leaf = spans[0][0].leaf
+def _extend(spans: list[Span], column: Column, start: int, stop: int) -> None:
+    if spans and spans[-1][0] is column and spans[-1][2] == start:
+        spans[-1] = column, spans[-1][1], stop
+    else:
+        spans.append((column, start, stop))
+
+
+def _of_spans(leaf: Leaf, spans: Sequence[Span], quantiles: Sequence[float], most: int | None) -> LeafStatistics:
     total = sum(stop - start for _, start, stop in spans)
     every = -(-total // most) if most and leaf.nbytes >= LARGE_BYTES else 1
-    gatherer = Gatherer(leaf)
+    gatherer = Gatherer(_common(leaf, [column.leaf for column, _, _ in spans]))
     seen = 0
     for column, start, stop in spans:
         for rows in blocks(column, start + -seen % every, stop, every):
             gatherer.add(rows)
         seen += stop - start
     return gatherer.result(quantiles, total)
+
+
+def _common(leaf: Leaf, leaves: Sequence[Leaf]) -> Leaf:
+    """Return what the rows of all spans are: where shards differ, as they may in infos, numbers or just values."""
+    forms = {(each.shape, each.dtype, each.ragged) for each in leaves}
+    if len(forms) <= 1:
+        return leaves[0] if leaves else leaf
+    numbers = all(each.numpy_dtype.kind in "biuf" for each in leaves)
+    return Leaf(leaf.path, (), "float64" if numbers else JSON_TEXT, ragged=any(each.ragged for each in leaves))
 
 
 def blocks(column: Column, start: int, stop: int, every: int = 1) -> Iterator[Array]:

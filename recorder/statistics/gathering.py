@@ -44,8 +44,8 @@ class Gatherer:
             self._absent += int(absent.sum())
             rows = np.asarray(rows.data)[~absent]
         if self.leaf.ragged and len(rows):
-            self._measure([len(row) for row in rows])
-            rows = np.concatenate([np.asarray(row) for row in rows])
+            self._measure([len(row) if np.ndim(row) else 1 for row in rows])
+            rows = np.concatenate([np.ravel(row) for row in rows])
         if rows.dtype == object:
             self._tell_apart(rows)
         elif self._counter is not None and rows.size:

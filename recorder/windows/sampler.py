@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from recorder.columns import Array
 from recorder.errors import WindowError
 from recorder.leaf import JSON_TEXT, TEXT
+from recorder.training_data import Source
 from recorder.windows.offsets import Offsets, key_offsets
 from recorder.windows.ordering import Shuffle, cut, file_by_file
 from recorder.windows.placing import Numbers, Places, Reach
-from recorder.windows.sources import Source, source_of
+from recorder.windows.sources import source_of
 from recorder.windows.weights import Floats, WeightTree
 
 Pad = Literal["edge", "zero"]

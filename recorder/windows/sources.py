@@ -7,7 +7,6 @@ from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +18,9 @@ from recorder.leaf import JSON_TEXT, Leaf
 from recorder.recording import Recording
 from recorder.replay_buffer.arrays import ArrayChunkColumn
 from recorder.replay_buffer.buffer import ReplayBuffer
-from recorder.schema import NOTE
 from recorder.threads import side_by_side
+from recorder.training_data import Source, opened
 from recorder.windows.placing import Numbers
-
-Source = ReplayBuffer | Recording | Path | str
-"""Where windows come from; a path is that of a replay buffer or of a recording."""
 
 NOT_ASKED = frozenset({"info", "digest", "repeated"})
 """First parts of paths of a recording that are only read when they are named."""
@@ -66,13 +62,8 @@ class RowSource(ABC):
 
 def source_of(source: Source) -> RowSource:
     """Return the rows of a buffer or a recording; a path is opened."""
-    match source:
-        case ReplayBuffer():
-            return BufferRows(source)
-        case Recording():
-            return RecordingRows(source)
-    recorded = "://" not in str(source) and (Path(source) / NOTE).exists()
-    return RecordingRows(Recording(source)) if recorded else BufferRows(ReplayBuffer(source))
+    data = opened(source)
+    return BufferRows(data) if isinstance(data, ReplayBuffer) else RecordingRows(data)
 
 
 class BufferRows(RowSource):
