@@ -187,7 +187,13 @@ class Episode:
     def _node(self, name: str) -> Node:
         if name not in self._schema.nodes:
             raise EpisodeError(f"this recording has no {name}; it has {sorted(self._schema.nodes)}")
-        return self._schema.nodes[name]
+        node = self._schema.nodes[name]
+        if self._manifest is not None and (gone := {leaf.path for leaf in node.leaves} & set(self._manifest.absent)):
+            raise EpisodeError(
+                f"episode {self.id} lacks {sorted(gone)}, which an edit left out; what there is of it is in "
+                f"episode.columns: {list(self.columns)}"
+            )
+        return node
 
     def _nested(self, name: str) -> Any:
         node = self._node(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from environments import CountingEnv, roll
+from gymnasium import spaces
 
 from recorder import (
     BusyError,
     DictStorage,
+    EpisodeError,
     ExistsError,
     GoneError,
     HDF5Storage,
@@ -23,7 +26,9 @@ from recorder import (
     ParquetStorage,
     Recorder,
     Recording,
+    RecordingWriter,
     RowError,
+    StepSpace,
     Storage,
     VideoStorage,
     ZarrStorage,
@@ -131,6 +136,8 @@ class TestRewriting:
         rewrite(path, {"render": None}, episodes=ids[:2])
         found = {episode.id: episode for episode in Recording(path)}
         assert "render" not in found[ids[0]].columns
+        with pytest.raises(EpisodeError, match="an edit left out"):
+            found[ids[0]].renders  # noqa: B018 - it raises
         assert len(found[ids[2]].renders) == 5
         assert found[ids[1]].observations[:, 0].tolist() == [0, 1, 2, 3, 4]
         assert len(compact(path).to_json()) and len(list(path.rglob("*.mp4"))) == 1
@@ -430,3 +437,105 @@ class TestMerging:
         with pytest.raises(LayoutError, match=exclude):
             pick(tmp_path / "a", tmp_path / "b", exclude=[exclude])
         assert not (tmp_path / "b").exists()
+
+
+SPACES: Mapping[str, Any] = {
+    "steps": StepSpace(
+        spaces.Dict(
+            vector=spaces.Box(-1e6, 1e6, (2,), np.float32),
+            word=spaces.Text(20),
+            many=spaces.Sequence(spaces.Discrete(9)),
+        ),
+        spaces.Discrete(5),
+        {"note": spaces.Text(20)},
+    ),
+    "single": spaces.Dict(word=spaces.Text(20), many=spaces.Sequence(spaces.Box(-9, 9, (2,)), stack=True)),
+}
+
+
+def some_row(name: str, generator: np.random.Generator, k: int) -> Any:
+    """Return row k of an episode: texts, rows of changing length, and infos that come and go."""
+    word, count = "é" * int(generator.integers(0, 9)), int(generator.integers(0, 4))
+    if name == "single":
+        return {"word": word, "many": generator.normal(size=(count, 2)).astype(np.float32)}
+    vector = generator.normal(size=2).astype(np.float32)
+    said: dict[str, Any] = {
+        "observation": {"vector": vector, "word": word, "many": tuple(generator.integers(0, 9, count))},
+        "info": {"k": k, "list": [1] * count, "odd": {"a": word}} if generator.random() < 0.4 else {},
+    }
+    if k:
+        said |= {"action": k % 5, "reward": float(k), "terminated": False, "truncated": False, "extra": {"note": word}}
+    return said
+
+
+@pytest.mark.parametrize("storage", [None, ParquetStorage(file_rows=7), NpzStorage(), HDF5Storage(compression="lzf")])
+@pytest.mark.parametrize("name", SPACES)
+def test_whatever_was_recorded_is_the_same_after_edits_and_compaction(
+    path: Path, name: str, storage: Storage | None
+) -> None:
+    generator = np.random.default_rng(7)
+    for _ in range(3):
+        with RecordingWriter(path, SPACES[name], storage=storage) as writer:
+            for _ in range(6):
+                writer.begin()
+                writer.extend(some_row(name, generator, k) for k in range(int(generator.integers(2, 12))))
+                writer.commit()
+    before = {episode.id: columns_of(episode) for episode in Recording(path)}
+    gone = list(before)[4::5]
+    rewrite(path, lambda episode: {"mine/number": np.arange(len(episode))}, episodes=list(before)[::4])
+    delete(path, gone)
+    compact(path)
+    found = {episode.id: columns_of(episode) for episode in Recording(path)}
+    assert set(found) == set(before) - set(gone)
+    for one, columns in found.items():
+        added = columns.pop("mine/number", None)
+        if one in list(before)[::4]:
+            assert added == list(range(len(columns[next(iter(columns))]) - (name == "steps")))
+        # A key of an info that other episodes of the shard have is there, and all of it absent.
+        assert {key: rows for key, rows in columns.items() if any(row is not None for row in rows)} == before[one]
+    sound(path, len(found))
+
+
+def columns_of(episode: Any) -> dict[str, list[Any]]:
+    """Return all rows of an episode as plain values, None where one is absent."""
+    found = {}
+    for key, column in episode.columns.items():
+        rows = column[:]
+        absent = np.ma.getmaskarray(rows).reshape(len(rows), -1).any(axis=1)
+        found[key] = [
+            None if gone else row.tolist() if hasattr(row, "tolist") else row
+            for row, gone in zip(np.ma.getdata(rows), absent, strict=True)
+        ]
+    return {key: rows for key, rows in found.items() if any(row is not None for row in rows)}
+
+
+def _record_and_flush(path: str) -> None:
+    with Recorder(CountingEnv(3), path, verbose=False, flush_every=0) as env:
+        for seed in range(25):
+            roll(env, seed=seed)
+
+
+def test_compaction_while_others_record_and_read_loses_nothing_and_brings_nothing_twice(path: Path) -> None:
+    with Recorder(CountingEnv(3), path, verbose=False) as env:
+        roll(env)
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=_record_and_flush, args=(str(path),)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    reader, most = Recording(path), 0
+    while any(process.is_alive() for process in processes):
+        compact(path)
+        reader.refresh()
+        for one in (reader, Recording(path)):
+            ids = [one.note(i).id for i in range(len(one))]
+            assert len(set(ids)) == len(ids), "twice"
+            assert len(ids) >= most, "an episode was not there for a while"
+            most = len(ids)
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    compact(path)
+    assert len(Recording(path)) == 51
+    reader.refresh()
+    assert sorted(episode.id for episode in reader) == sorted(ids_of(path))
+    sound(path, 51)

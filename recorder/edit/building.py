@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -15,7 +15,7 @@ from recorder.files import inside, link_or_copy
 from recorder.leaf import Leaf, leaf_to_json
 from recorder.schema import Schema
 from recorder.shard import EPISODES, Manifest, Origin, Shard, check_rows
-from recorder.storages.adopting import Copy, adopt, check_copies, copy
+from recorder.storages.adopting import Copy, adopt, check_copies, copy, copy_neighbours, neighbours
 from recorder.storages.base import Counts, Segment, Storage, Writer
 from recorder.storages.dict import DictReader
 
@@ -122,9 +122,28 @@ class Builder:
             return self._whole.leaves if part.free else []
         if not part.storage.table:
             check_copies(part.storage, part.writer, part.leaves)
-        for piece, segment in zip(self._pieces, self._segments, strict=True):
-            self._add(part, piece, segment)
+        for group in groups_of(self._pieces):
+            self._add_group(part, group)
         return part.writer.pack(folder, self._segments)
+
+    def _add_group(self, part: Part, group: slice) -> None:
+        """Add episodes that are neighbours in one shard: to a table, where nothing of them changes, many at once."""
+        pieces, segments = self._pieces[group], self._segments[group]
+        reader = self._reader(pieces[0].shard)
+        own = reader.part(part.paths)
+        if (
+            part.storage.table
+            and own is not None
+            and own.leaves.keys() == self._columns(part, pieces[0], reader).keys()
+        ):
+            for some in neighbours(segments, sum(leaf.nbytes for leaf in own.leaves.values())):
+                if len(segments[some]) > 1:
+                    copy_neighbours(part.writer, segments[some], own, pieces[some.start].number)
+                else:
+                    self._add(part, pieces[some.start], segments[some.start])
+            return
+        for piece, segment in zip(pieces, segments, strict=True):
+            self._add(part, piece, segment)
 
     def _add(self, part: Part, piece: Piece, segment: Segment) -> None:
         reader = self._reader(piece.shard)
@@ -197,6 +216,20 @@ class Builder:
         manifest.host = ", ".join(dict.fromkeys(piece.shard.manifest.host for piece in self._pieces))
         manifest.absent = sorted(self._absent & self._schema.leaves.keys())
         return manifest
+
+
+def groups_of(pieces: Sequence[Piece]) -> Iterator[slice]:
+    """Yield pieces in groups of neighbours in one shard of which nothing changes; one that changes is its own group."""
+    start = 0
+    for i in range(1, len(pieces) + 1):
+        if i == len(pieces) or not _goes_on(pieces[i - 1], pieces[i]):
+            yield slice(start, i)
+            start = i
+
+
+def _goes_on(piece: Piece, other: Piece) -> bool:
+    changed = piece.columns or piece.without or other.columns or other.without
+    return not changed and piece.shard.path == other.shard.path and piece.number + 1 == other.number
 
 
 def whole_shard(pieces: Sequence[Piece]) -> Shard | None:
