@@ -201,7 +201,7 @@ class TestRecord:
     @pytest.mark.parametrize(
         ("policy", "code", "message"),
         [
-            ("three", 2, "'three' is neither random nor module:function"),
+            ("three", 2, "'three' is neither random, human, sb3:file.zip nor module:function"),
             ("nowhere:three", 1, "No module named 'nowhere'; the current folder is searched too"),
             ("cli_policies:thre", 1, "cli_policies has no function 'thre', did you mean 'three'?"),
             ("cli_policies:number", 1, "has no function 'number'"),
