@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -65,6 +66,7 @@ class Ratio(NamedTuple):
         return self.ours / self.other
 
 
+@cache
 def frames(count: int, height: int = 96, width: int = 96) -> np.ndarray[Any, np.dtype[np.uint8]]:
     """Return pictures that are smooth, move, and have some texture."""
     random = np.random.default_rng(0)
@@ -77,7 +79,8 @@ def frames(count: int, height: int = 96, width: int = 96) -> np.ndarray[Any, np.
     return made
 
 
-def data(count: int = ROWS) -> list[dict[str, Any]]:
+@cache
+def data(count: int) -> list[dict[str, Any]]:
     """Return episodes of four keys."""
     random, pictures = np.random.default_rng(1), frames(count)
     rows = {
@@ -124,7 +127,7 @@ def on_all_cores(call: Callable[[int], object], count: int) -> None:
 def ours(folder: Path) -> Path:
     """Write our buffer."""
     create_zarr_replay_buffer(
-        folder / "ours.zarr", SPECS, data(), image_codec=WebP(QUALITY), overwrite=True, progress=False
+        folder / "ours.zarr", SPECS, data(ROWS), image_codec=WebP(QUALITY), overwrite=True, progress=False
     )
     return folder / "ours.zarr"
 
@@ -141,7 +144,7 @@ def frame_files(folder: Path) -> Path:
         made = {"serializer": codec, "compressors": None} if key == "camera" else {"compressors": [lz4]}
         chunks = (1 if key == "camera" else 100, *shape[1:])
         group.create_array(key, shape=shape, chunks=chunks, dtype=spec["dtype"], **made)  # type: ignore[arg-type]
-    for episode in data():
+    for episode in data(ROWS):
         for key, rows in episode.items():
             group[key].append(rows)  # type: ignore[union-attr]
     root.create_group("meta").create_array("episode_ends", data=ends, compressors=None)

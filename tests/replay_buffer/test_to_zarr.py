@@ -240,10 +240,11 @@ def test_checking_measures_loss_and_finds_what_was_changed(tmp_path: Path) -> No
     assert not changed.sound and "'observation' should be exact" in changed.faults[0]
 
 
-def test_an_empty_recording_is_an_empty_buffer(tmp_path: Path) -> None:
-    with Recorder(CountingEnv(), tmp_path / "run", verbose=False) as env:
-        env.reset()
-    assert convert(tmp_path / "run", tmp_path / "b").n_episodes == 0
+def test_no_episodes_are_an_empty_buffer(recording: Recording, tmp_path: Path) -> None:
+    buffer = convert(recording, tmp_path / "b", episodes=[])
+    assert buffer.n_episodes == 0 and buffer.complete and buffer["observation"].shape == (0, 2)
+    assert convert(recording, tmp_path / "b", append=True).n_episodes == 4
+    assert check_zarr(recording, tmp_path / "b", progress=False).sound
 
 
 @pytest.mark.parametrize(
