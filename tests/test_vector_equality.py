@@ -200,6 +200,7 @@ def test_async_equals_single_recordings(tmp_path: Path, mode: AutoresetMode, sha
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @given(
     lanes=st.integers(1, 4),
     steps=st.integers(1, 30),
@@ -208,7 +209,7 @@ def test_async_equals_single_recordings(tmp_path: Path, mode: AutoresetMode, sha
     seed=st.integers(0, 2**31),
     shared_memory=st.booleans(),
 )
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_async_equals_single_recordings_whatever_its_episodes(
     tmp_path_factory: pytest.TempPathFactory,
     lanes: int,
