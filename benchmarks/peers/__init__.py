@@ -9,6 +9,7 @@ made, because its Python is not there, or the disk or the network is not, is ski
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -56,6 +57,21 @@ LEROBOT = (
     *("einops", "imageio[ffmpeg]", "packaging", "termcolor", "opencv-python-headless", "accelerate", "diffusers"),
 )
 
+VERSATIL = (
+    *(
+        "zarr==3.4.2",
+        "versatil-constants==0.2.1",
+        "threadpoolctl",
+        "opencv-python-headless",
+        "numba",
+        "numpy",
+        "pandas",
+    ),
+    *("python-dotenv", "omegaconf==2.4.0.dev12", "h5py", "psutil", "joblib", "termcolor", "tqdm", "pyyaml"),
+    *("google-crc32c", "transformers"),
+)
+"""What its writer of zarr needs; not torch and the fifty others that its policies need."""
+
 PEERS: Mapping[str, Peer] = {
     "minari": Peer("3.11", [["minari[hdf5,arrow,create]==0.5.4", "pillow", GYMNASIUM]], "minari"),
     "recordvideo": Peer("3.11", [[GYMNASIUM, "moviepy==2.2.1", "numpy"]], "gymnasium"),
@@ -63,10 +79,8 @@ PEERS: Mapping[str, Peer] = {
     "lerobot": Peer(
         "3.11", [TORCH, ["--no-deps", "lerobot==0.4.4", "torchcodec==0.17.0"], [*LEROBOT, "gymnasium"]], "lerobot", True
     ),
-    "unienv": Peer(
-        "3.13", [["--pre", "unienv==0.0.1b16", "h5py", "pyarrow", "pillow", "imageio[ffmpeg]"]], "unienv", True
-    ),
-    "versatil": Peer("3.13", [["versatil==0.4.1"]], "versatil", True),
+    "unienv": Peer("3.13", [["--pre", "unienv==0.0.1b16", "h5py==3.16.0", "pyarrow==26.0.1", "pillow"]], "unienv"),
+    "versatil": Peer("3.13", [["--no-deps", "versatil==0.4.1"], VERSATIL], "versatil"),
 }
 
 
@@ -97,13 +111,25 @@ def _install(place: Path, peer: Peer) -> None:
     free = shutil.disk_usage(place.parent).free
     if peer.large and free < FREE_BYTES:
         raise PeerError(f"{free >> 30} GiB are free, {FREE_BYTES >> 30} are needed")
-    interpreter = shutil.which(f"python{peer.python}")
-    if interpreter is None:
-        raise PeerError(f"there is no python{peer.python}")
+    interpreter = _interpreter(peer.python)
     print(f"installing {peer.named} into {place}", file=sys.stderr)
     _run([interpreter, "-m", "venv", str(place)])
     for step in peer.steps:
         _run([str(place / "bin/python"), "-m", "pip", "install", "-q", "--no-cache-dir", *step])
+
+
+def _interpreter(version: str) -> str:
+    """Return a Python of a version that runs: on the path, or one of pyenv's, whose shim on the path may refuse to.
+
+    Raises:
+        PeerError: there is none.
+    """
+    pyenv = Path(os.environ.get("PYENV_ROOT", "~/.pyenv")).expanduser() / "versions"
+    found = [f"python{version}", *map(str, sorted(pyenv.glob(f"{version}.*/bin/python")))]
+    for python in filter(shutil.which, found):
+        if subprocess.run([python, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return python
+    raise PeerError(f"there is no python{version}")
 
 
 def _run(command: Sequence[str]) -> str:
