@@ -71,7 +71,11 @@ class Recording(Sequence[Episode]):
         return {path: error for folder in self._catalogue.folders for path, error in folder.damaged.items()}
 
     def refresh(self) -> int:
-        """Look for episodes that were committed since, append them, and return how many are new."""
+        """Look for episodes that were committed since, append them, and return how many are new.
+
+        Episodes that were rewritten since have their new rows, and those that were deleted are gone, so positions may
+        change; ids never do.
+        """
         return self._catalogue.refresh()
 
     def __len__(self) -> int:
