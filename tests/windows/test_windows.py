@@ -305,6 +305,13 @@ class TestWeights:
         assert sampler.weights.tolist() == [0, 1, 2, 3, 0, 0, 0, 0, 0, 7]
         assert sampler.sample(3, np.random.default_rng(1)).rows["count"].shape == (3, 1)
 
+    def test_what_changes_during_an_epoch_holds_for_what_is_drawn_later(self) -> None:
+        sampler = WindowSampler(buffer_of([10]), keys=["count"])
+        order = sampler.order(3, shuffle="weights")
+        assert len(next(order)) == 3
+        sampler.set_weights(np.eye(10)[7])
+        assert [batch.tolist() for batch in order] == [[7, 7, 7], [7, 7, 7], [7]]
+
     def test_priorities_begin_with_equal_weights(self) -> None:
         sampler = WindowSampler(buffer_of([4]), keys=["count"])
         assert sampler.probabilities([0]).tolist() == [0.25]
