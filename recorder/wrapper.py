@@ -15,6 +15,7 @@ from typing import Any, Literal, SupportsFloat, TypeVar
 import gymnasium as gym
 from gymnasium.spaces import Space
 from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import VectorWrapper
 from gymnasium.wrappers import Autoreset
 
 from recorder.episode import Episode
@@ -43,7 +44,11 @@ ObsType = TypeVar("ObsType")
 ActType = TypeVar("ActType")
 
 
-class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs):
+class Records:
+    """Marks a wrapper that records, of a single environment or of a vector environment."""
+
+
+class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs, Records):
     """Records every episode of an environment into a folder.
 
     ```python
@@ -547,23 +552,23 @@ def kept_value(value: Any) -> JSON:
         return {"unkept": repr(value)[:1000]}
 
 
-def levels(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
-    """Yield an environment and what it wraps, from the outside in."""
+def levels(env: Any) -> Iterator[Any]:
+    """Yield an environment, or a vector environment, and what it wraps, from the outside in."""
     while True:
         yield env
-        if not isinstance(env, gym.Wrapper):
+        if not isinstance(env, gym.Wrapper | VectorWrapper):
             return
         env = env.env
 
 
-def find(env: gym.Env[Any, Any]) -> Recorder[Any, Any]:
-    """Return the Recorder in or below the wrappers of an environment.
+def find(env: Any) -> Any:
+    """Return the Recorder in or below the wrappers of an environment, or the VectorRecorder of a vector environment.
 
     Raises:
         EpisodeError: there is none.
     """
     for level in levels(env):
-        if isinstance(level, Recorder):
+        if isinstance(level, Records):
             return level
     raise EpisodeError(f"no Recorder is among the wrappers of {env}")
 
@@ -574,7 +579,7 @@ def plan(env: Any, **options: Any) -> Plan:
     For an environment with a Recorder it is the plan of that Recorder; the options are those of
     `recorder.routing.layouts.plan`.
     """
-    level = next((level for level in levels(env) if isinstance(level, Recorder)), None)
+    level: Any = next((level for level in levels(env) if isinstance(level, Records)), None)
     if level is None:
         return layouts.plan(env, **options)
     return layouts.plan(level.env, leaves=level.leaves, storage=level.storage, **options)

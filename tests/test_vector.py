@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from recorder import EpisodeError, Recorder, Recording, RowError, VectorRecorder
+from recorder import EpisodeError, Recorder, Recording, RowError, VectorRecorder, find, plan
 from recorder.writing.recovery import recover
 from tests.environments import CountingEnv
 
@@ -594,3 +594,26 @@ while True:
     assert (1, "recovered", 10) in running
     for episode in Recording(tmp_path):
         assert episode.observations[:, 0].tolist() == list(range(len(episode) + 1))
+
+
+def test_the_recorder_is_found_below_vector_wrappers_and_has_a_plan(tmp_path: Path) -> None:
+    envs = quiet(SyncVectorEnv(counting(3, 4)), tmp_path, exclude=["time"])
+    outer = gym.wrappers.vector.ClipReward(envs, max_reward=0.5)
+    assert find(outer) is envs
+    assert [row.path for row in plan(outer).rows] == ["observation", "action", "reward", "terminated", "truncated"]
+    envs.close()
+
+
+def test_time_can_be_excluded(tmp_path: Path) -> None:
+    with quiet(SyncVectorEnv(counting(3, 4)), tmp_path, exclude=["time"]) as envs:
+        envs.reset(seed=1)
+        run(envs, 6)
+    assert all("time" not in episode.columns for episode in Recording(tmp_path))
+
+
+def test_generators_are_left_alone_where_that_is_wanted(tmp_path: Path) -> None:
+    with quiet(AsyncVectorEnv(counting(2, 3)), tmp_path, generators=False) as envs:
+        envs.reset(seed=1)
+        run(envs, 9)
+    assert sorted(str(episode.seed) for episode in Recording(tmp_path)) == ["1", "2", *["None"] * 4]
+    assert all(episode.generator is None for episode in Recording(tmp_path))

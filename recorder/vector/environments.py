@@ -110,7 +110,7 @@ def lane_seeds(env: VectorEnv[Any, Any, Any], seed: Any) -> list[int | None]:
     return [None if each is None else int(each) for each in seed]
 
 
-def generators(env: VectorEnv[Any, Any, Any], lanes: Sequence[int], *, unused: bool = False) -> list[Start]:
+def generator_states(env: VectorEnv[Any, Any, Any], lanes: Sequence[int], *, unused: bool = False) -> list[Start]:
     """Return how these sub-environments begin an episode without a seed: the states of their generators now.
 
     Where a generator that may be `unused` is still as its seed made it, that seed is as good as one that was given.

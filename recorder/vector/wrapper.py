@@ -32,7 +32,7 @@ from recorder.summary import summarize
 from recorder.vector.batching import fitted_rows
 from recorder.vector.environments import (
     autoreset_mode,
-    generators,
+    generator_states,
     is_split,
     kind_of,
     lane_seeds,
@@ -45,7 +45,8 @@ from recorder.vector.events import Finals, Hole, Reset, Said, Starts, Stopped
 from recorder.vector.infos import FINAL_OBSERVATION
 from recorder.vector.writer import VectorWriter
 from recorder.versions import environment_versions
-from recorder.wrapper import kept_options
+from recorder.wrapper import Records, kept_options
+from recorder.writing.capacity import Capacity
 from recorder.writing.committing import CommitOptions
 from recorder.writing.opening import end_for, plain_json
 from recorder.writing.writer import Existing
@@ -57,7 +58,7 @@ Mask = NDArray[np.bool_]
 VectorResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
-class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
+class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any], Records):
     """Records every episode of every sub-environment of a vector environment into one folder.
 
     ```python
@@ -83,12 +84,14 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         select: Selection | None = None,
         failures: Path | str | None = None,
         auto_seed: bool = False,
+        generators: bool = True,
         autoreset_mode: AutoresetMode | str | None = None,
         existing: Existing = "append",
         about: Mapping[str, JSON] | None = None,
         flush_every: float = 10.0,
         fsync: bool = True,
         trash: int = 1 << 30,
+        capacity: Capacity | None = None,
         digests: bool = True,
         verbose: int = 1,
     ) -> None:
@@ -105,12 +108,15 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             select: which episodes are recorded, counted over all sub-environments in the order in which they begin.
             failures: the folder of a second recording for episodes that `keep_if` does not keep.
             auto_seed: give each reset without a seed one of 32 bits for each sub-environment.
+            generators: keep the state of a sub-environment's generator before a reset without a seed, by which its
+                episode replays. An AsyncVectorEnv is asked for them at the end of episodes.
             autoreset_mode: how sub-environments are reset, where `env.metadata["autoreset_mode"]` does not say it.
             existing: what to do when the folder holds a recording: `append`, `refuse`, or `replace` it.
             about: what is said of all episodes: name, author, licence, algorithm, anything JSON.
             flush_every: seconds until a finished episode is on disk.
             fsync: whether committed episodes survive a power loss, not only a kill.
             trash: bytes of discarded episodes that are kept in `discarded/`; 0 deletes them at once.
+            capacity: how many steps, bytes or episodes the recording keeps; the oldest go as new ones come.
             digests: keep a sum of each picture that is coded with loss, by which a replay is compared exactly.
             verbose: what to say at `close`: 0 or False nothing, 1 a line with what is on disk, 2 all that is known.
 
@@ -136,7 +142,12 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             existing=existing,
             keep_if=keep_if,
             options=CommitOptions(
-                flush_every, fsync, trash, digests, failures=None if failures is None else Path(failures).absolute()
+                flush_every,
+                fsync,
+                trash,
+                digests,
+                failures=None if failures is None else Path(failures).absolute(),
+                capacity=capacity,
             ),
             origin=Origin(
                 None if spec is None else spec_to_json(spec),
@@ -148,6 +159,7 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         self._extra: dict[str, Any] | None = None
         self._extra_names = tuple(extra or ())
         self._auto_seed = auto_seed
+        self._generators = generators and is_split(env)
         self._split = is_split(env)
         self._plain = len(levels(env)) == 1
         self._verbose = verbose
@@ -186,11 +198,11 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
         lanes = np.flatnonzero(mask).tolist()
         unseeded = [lane for lane in lanes if seeds[lane] is None]
         starts = {lane: Start(seeds[lane], kept, None) for lane in lanes}
-        # A batched environment has one generator for all.
-        states = generators(self.env, unseeded, unused=not self._ready) if self._split and unseeded else []
-        return starts | {
-            lane: state._replace(options=kept) for lane, state in zip(unseeded, states, strict=bool(states))
-        }
+        if self._generators and unseeded:
+            states = generator_states(self.env, unseeded, unused=not self._ready)
+            given = zip(unseeded, states, strict=True)
+            starts |= {lane: state._replace(options=kept) for lane, state in given}
+        return starts
 
     def _labels_of(self, seed: Any) -> dict[str, JSON]:
         """Return the seed of a batched environment as a label: it is the seed of no sub-environment."""
@@ -291,8 +303,8 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any]):
             self._meet_same_step()
         if self._mode == AutoresetMode.SAME_STEP:
             self._writer.tell(self._finals(lanes, final))
-        elif self._mode == AutoresetMode.NEXT_STEP and self._split:
-            starts = dict(zip(lanes, generators(self.env, lanes), strict=True))
+        elif self._mode == AutoresetMode.NEXT_STEP and self._generators:
+            starts = dict(zip(lanes, generator_states(self.env, lanes), strict=True))
             self._tell_next(Starts(starts))
 
     def _tell_next(self, event: Any) -> None:
