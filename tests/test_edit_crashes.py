@@ -28,7 +28,7 @@ WHAT = ["compact", "rewrite", "delete", "clear", "evict", "merge"]
 @pytest.mark.parametrize("mode", ["die", "fail"])
 @pytest.mark.parametrize("what", WHAT)
 def test_some_operations_of_an_edit(tmp_path: Path, mode: str, what: str) -> None:
-    found = crash(mode, what, tmp_path, 2, 29)
+    found = crash(mode, what, tmp_path, 2, 37)
     assert found["tried"] >= 2
 
 
