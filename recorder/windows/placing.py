@@ -74,13 +74,13 @@ class Places:
         return self._firsts[episodes].reshape(shape) + inside, inside == wanted
 
     def beginning_before(self, rows: Numbers) -> Numbers:
-        """Return how many windows begin before each of some rows, which are counted through all episodes."""
+        """Return how many windows have their first real row before each of some rows, counted through all episodes."""
         if not len(self):
             return np.zeros(len(rows), np.int64)
         ends = self._firsts + self.lengths
         episodes = np.minimum(np.searchsorted(ends, rows, "right"), len(ends) - 1)
         whole = np.where(episodes > 0, self._ends[episodes - 1], 0)
         starts = rows - self._firsts[episodes] - self.reach.skip + self.reach.before
-        inside = np.where(rows > self._firsts[episodes], -(-starts // self.reach.stride), 0)
+        inside = np.where(starts > self.reach.before, -(-starts // self.reach.stride), 0)
         found: Numbers = np.clip(whole + inside, whole, self._ends[episodes])
         return found

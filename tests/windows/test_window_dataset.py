@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -125,6 +127,17 @@ class TestWindowDataset:
             same(batch, sampler)
             seen += batch.index.tolist()
         assert sorted(seen) == list(range(sum(len(episode) - 4 for episode in recording)))
+
+    def test_the_example_trains_a_policy(self, tmp_path: Path) -> None:
+        pytest.importorskip("Box2D")
+        root = Path(__file__).resolve().parents[2]
+        sizes = ["--episodes", "2", "--steps", "70", "--epochs", "2"]
+        script = [sys.executable, str(root / "examples/behaviour_cloning.py"), str(tmp_path), *sizes]
+        done = subprocess.run(
+            script, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": str(root)}
+        )
+        assert done.returncode == 0, done.stderr
+        assert "learns from 20 windows" in done.stdout and "the policy" in done.stdout
 
     def test_a_path_gives_single_steps(self, buffer_path: Path) -> None:
         from recorder.torch import WindowDataset
