@@ -43,6 +43,9 @@ MOST_PARTS = 1_000
 DECODERS = 8
 """Decoders that a reader keeps, each where it stopped."""
 
+HEAD = 64
+"""Bytes of a coded frame that are looked at first to see that it is not all zeros, as after a power loss."""
+
 KEPT_FRAMES = 100_000
 """Frames of files whose index a reader keeps, 24 bytes each."""
 
@@ -221,6 +224,7 @@ class Decoder:
         self.path = path
         self._coding = coding
         self._track = track
+        self._count = len(track)
         self._padded = coding.padded
         self._check()
         self._context = self._open()
@@ -231,7 +235,7 @@ class Decoder:
 
     def stands_before(self, row: int) -> bool:
         """Return whether `row` is reached from where the decoder stopped at least as soon as from a key frame."""
-        return row < len(self._track) and self._track.key_before(row) <= self._next <= row
+        return self._next <= row < self._count and self._track.key_before(row) <= self._next
 
     def _check(self) -> None:
         """Raise `DamagedError` unless the file says that it holds what its leaf needs."""
@@ -271,8 +275,8 @@ class Decoder:
 
     def _frame(self, file: IO[bytes], row: int) -> av.VideoFrame:
         """Return one frame, going on from the last one unless a key frame lies in between."""
-        if row >= len(self._track):
-            raise ValueError(f"expected more than {row} frames, found {len(self._track)}")
+        if row >= self._count:
+            raise ValueError(f"expected more than {row} frames, found {self._count}")
         if not self.stands_before(row):
             self._seek(self._track.key_before(row))
         while True:
@@ -292,15 +296,16 @@ class Decoder:
 
     def _feed(self, file: IO[bytes]) -> None:
         """Give the decoder the next coded frame; after the last one, ask it for those that it holds back."""
-        track, i = self._track, self._fed
-        if i > len(track):
+        i = self._fed
+        if i > self._count:
             raise ValueError(f"expected frame {self._next}, found no more")
         packet = None
-        if i < len(track):
-            file.seek(int(track.offsets[i]))
-            data = file.read(int(track.sizes[i]))
-            if len(data) != track.sizes[i] or not data.lstrip(b"\0"):
-                raise ValueError(f"expected frame {i} of {track.sizes[i]} bytes, found {len(data)} or zeros")
+        if i < self._count:
+            size = int(self._track.sizes[i])
+            file.seek(int(self._track.offsets[i]))
+            data = file.read(size)
+            if len(data) != size or not (any(data[:HEAD]) or data.strip(b"\0")):
+                raise ValueError(f"expected frame {i} of {size} bytes, found {len(data)} or zeros")
             packet = av.Packet(data)
             packet.pts = packet.dts = i
         self._fed += 1
@@ -401,10 +406,12 @@ def shares(track: Track, rows: Sequence[int], coding: Coding) -> list[int]:
 
     The last cut is their end. Few rows, or rows of one group, are one part.
     """
+    worth = min(cores(), DECODERS, len(rows) * coding.height * coding.width // PARALLEL_PIXELS)
+    if worth < 2:
+        return [len(rows)]
     inside = np.asarray(rows)[np.asarray(rows) < len(track)]
-    groups = np.searchsorted(track.keys, inside, side="right")
-    cuts = np.flatnonzero(np.diff(groups)) + 1
-    parts = min(cores(), DECODERS, len(cuts) + 1, len(rows) * coding.height * coding.width // PARALLEL_PIXELS)
+    cuts = np.flatnonzero(np.diff(np.searchsorted(track.keys, inside, side="right"))) + 1
+    parts = min(worth, len(cuts) + 1)
     if parts < 2:
         return [len(rows)]
     wanted = np.arange(1, parts) * len(rows) // parts
