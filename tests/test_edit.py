@@ -15,11 +15,13 @@ from gymnasium import spaces
 
 from recorder import (
     BusyError,
+    DepthStorage,
     DictStorage,
     EpisodeError,
     ExistsError,
     GoneError,
     HDF5Storage,
+    ImageFileStorage,
     LayoutError,
     MismatchError,
     NpzStorage,
@@ -32,6 +34,7 @@ from recorder import (
     Storage,
     VideoStorage,
     ZarrStorage,
+    annotate,
 )
 from recorder.discarded import list_discarded, restore
 from recorder.edit.compacting import compact
@@ -539,3 +542,40 @@ def test_compaction_while_others_record_and_read_loses_nothing_and_brings_nothin
     reader.refresh()
     assert sorted(episode.id for episode in reader) == sorted(ids_of(path))
     sound(path, 51)
+
+
+@pytest.mark.parametrize(
+    "camera", [ImageFileStorage(format="jpeg"), VideoStorage(), ZarrStorage(quality=60)], ids=["jpeg", "h264", "webp"]
+)
+def test_pictures_and_depth_that_are_kept_with_loss_are_not_coded_again_by_any_edit(
+    path: Path, camera: Storage
+) -> None:
+    inner = spaces.Dict(camera=spaces.Box(0, 255, (48, 64, 3), np.uint8), depth=spaces.Box(0, 10, (48, 64), np.float32))
+    space = StepSpace(annotate(inner, {"camera": {"kind": "image"}, "depth": {"kind": "depth"}}), spaces.Discrete(5))
+    storage = DictStorage({"observation/camera": camera, "observation/depth": DepthStorage()})
+    generator = np.random.default_rng(0)
+
+    def seen() -> dict[str, Any]:
+        depth = generator.uniform(0.1, 9, (48, 64)).astype(np.float32)
+        return {"observation": {"camera": generator.integers(0, 255, (48, 64, 3), np.uint8), "depth": depth}}
+
+    for _ in range(2):
+        with RecordingWriter(path, space, storage=storage) as writer:
+            for _ in range(2):
+                writer.begin()
+                writer.append(seen())
+                step = {"action": 1, "reward": 1.0, "terminated": False, "truncated": False}
+                writer.extend(seen() | step for _ in range(3))
+                writer.commit()
+    before = {episode.id: episode.observations for episode in Recording(path)}
+    ids = list(before)
+    rewrite(path, {"reward": [2.0] * 3}, episodes=ids[:1])
+    delete(path, ids[1:2])
+    compact(path)
+    pick(path, path.with_name("some"), ids[2:3])
+    for episode in [*Recording(path), *Recording(path.with_name("some"))]:
+        for name in ("camera", "depth"):
+            np.testing.assert_array_equal(episode.observations[name], before[episode.id][name])
+    sound(path, 3)
+    rewrite(path, lambda episode: {"observation/camera": 255 - episode.observations["camera"]}, episodes=ids[3:])
+    sound(path, 3)
