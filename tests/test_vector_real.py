@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,3 +85,12 @@ def test_two_racing_cars_are_recorded_with_their_pictures(tmp_path: Path) -> Non
     assert [len(episode) for episode in episodes] == [6, 6, 6, 6]
     assert episodes[0].observations.shape == (7, 96, 96, 3)
     assert replay(episodes[1]).verdict == "exact"
+
+
+def test_the_example_runs(tmp_path: Path) -> None:
+    example = Path(__file__).parent.parent / "examples" / "vector.py"
+    command = [sys.executable, str(example), str(tmp_path / "run"), "--steps", "60"]
+    assert "Counter" in subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
+    recording = Recording(tmp_path / "run")
+    assert {episode.labels["env_index"] for episode in recording} == set(range(16))
+    assert any(episode.labels.get("fell") for episode in recording)

@@ -29,6 +29,11 @@ SHARED = frozenset({"time"})
 """Leaves of which a row holds one value for all lanes."""
 
 
+PIECE_BYTES = 16 << 20
+MOST_STEPS = 256
+"""The worker takes over so many steps at once: a lane of a piece costs it some Python, which is then little a row."""
+
+
 class LanesNode(Node):
     """A space whose values are no arrays: a batch of it is a tuple of values, one after another in ragged leaves."""
 
@@ -77,6 +82,10 @@ class LanesRing(Ring):
         dtypes = {leaf.path: leaf.dtype for leaf in leaves}
         wide = [leaf for node in nodes.values() for leaf in node.leaves]
         super().__init__([replace(leaf, dtype=dtypes.get(leaf.path, leaf.dtype)) for leaf in wide])
+        row_bytes = sum(leaf.nbytes for leaf in self.leaves.values()) or 1
+        most = min(self.rows // 4, MOST_STEPS, PIECE_BYTES // row_bytes)
+        self.batch = max(self.batch, 1 << max(most, 1).bit_length() - 1)
+        self.limit = self.batch
 
     def set_leaf(self, leaf: Leaf) -> None:
         super().set_leaf(replace(self.leaves[leaf.path], dtype=leaf.dtype))
