@@ -37,10 +37,20 @@ def side_by_side(tasks: Sequence[Task], most: int | None = None) -> None:
     work.wait()
 
 
+_shared_by = 1
+
+
 def cores() -> int:
     """Return how many cores this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
+    there = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, there // _shared_by)
+
+
+def share_cores(processes: int) -> None:
+    """Let this process use its share of the cores only: so many of its kind work at the same time."""
+    global _shared_by
+    _shared_by = processes
 
 
 class Work:

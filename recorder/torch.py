@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, overload
 
 import numpy as np
 
 from recorder.columns import Array
 from recorder.errors import MissingExtraError
+from recorder.threads import share_cores
 from recorder.training_data import Source
 from recorder.windows.ordering import Shuffle
 from recorder.windows.placing import Numbers
@@ -95,10 +97,16 @@ class WindowDataset(Dataset):  # type: ignore[misc]
             batch_sampler=order,
             collate_fn=collate,
             num_workers=workers,
+            worker_init_fn=partial(_share_cores, workers) if workers else None,
             multiprocessing_context=context if workers else None,
             pin_memory=pin_memory,
             persistent_workers=workers > 0,
         )
+
+
+def _share_cores(workers: int, worker: int) -> None:
+    """Begin a worker: all of them decode at once, on as many cores as there are."""
+    share_cores(workers)
 
 
 class WindowOrder(Sampler):  # type: ignore[misc]

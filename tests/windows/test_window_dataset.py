@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from recorder import MissingExtraError, Recorder, Recording, WindowSampler, create_zarr_replay_buffer
+from recorder.threads import cores
 
 LENGTHS = (9, 3, 20)
 
@@ -127,6 +128,20 @@ class TestWindowDataset:
             same(batch, sampler)
             seen += batch.index.tolist()
         assert sorted(seen) == list(range(sum(len(episode) - 4 for episode in recording)))
+
+    def test_workers_share_the_cores(self, buffer_path: Path) -> None:
+        from recorder.torch import WindowDataset
+
+        class Telling(WindowDataset):
+            def __getitems__(self, numbers: Any) -> Any:
+                batch = super().__getitems__(numbers)
+                batch.windows.rows["cores"] = np.array([cores()])
+                return batch
+
+        before = cores()
+        loader = Telling(WindowSampler(buffer_path, keys=["action"])).loader(8, workers=2, context="fork")
+        assert {int(batch.rows["cores"]) for batch in loader} == {max(1, before // 2)}
+        assert cores() == before
 
     def test_the_example_trains_a_policy(self, tmp_path: Path) -> None:
         pytest.importorskip("Box2D")
