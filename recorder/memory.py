@@ -23,7 +23,6 @@ from recorder.storages.table import TableWriter
 from recorder.writing.capacity import Capacity
 from recorder.writing.committing import CommitOptions, Judge, Tally, sums
 
-
 NEVER = 1e9
 """Seconds until rows in memory would have waited too long for being saved."""
 
