@@ -26,7 +26,7 @@ from recorder import (
     create_zarr_replay_buffer,
 )
 from recorder.cli import main
-from recorder.statistics.computing import Statistics, statistics, statistics_from_json
+from recorder.statistics.computing import Statistics, episode_statistics, statistics, statistics_from_json
 from recorder.statistics.counting import SAMPLE
 from recorder.statistics.gathering import QUANTILES, Gatherer
 from recorder.statistics.leaves import LeafStatistics, components
@@ -165,6 +165,17 @@ class TestSources:
         one = statistics(recorded, keys=["observation", "action"], episodes=[-1])
         assert list(one.leaves) == ["observation", "action"] and one.episodes == 1
         check(one.leaves["observation"], recording[-1].observations)
+
+    def test_each_episode_has_its_own(self, recorded: Path, buffer: ReplayBuffer) -> None:
+        for source in (Recording(recorded), buffer):
+            each = list(episode_statistics(source, keys=["action"]))
+            assert [one.to_json() for one in each] == [
+                statistics(source, keys=["action"], episodes=[i]).to_json() for i in range(len(each))
+            ]
+            whole = statistics(source, keys=["action"])
+            assert sum(one.steps for one in each) == whole.steps and len(each) == whole.episodes
+            sums = sum(one.leaves["action"].mean * one.leaves["action"].count for one in each)
+            np.testing.assert_allclose(sums / whole.leaves["action"].count, whole.leaves["action"].mean)
 
     def test_of_large_rows_some_may_be_enough(self, buffer: ReplayBuffer) -> None:
         found = statistics(buffer, most_frames=10).leaves

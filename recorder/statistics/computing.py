@@ -78,14 +78,38 @@ def statistics(
     found = opened(source)
     count = found.n_episodes if isinstance(found, ReplayBuffer) else len(found)
     chosen = [_position(i, count) for i in (range(count) if episodes is None else episodes)]
+    return _of_episodes(found, _leaves(found, keys), chosen, quantiles, most_frames, watch)
+
+
+def episode_statistics(
+    source: Source,
+    *,
+    keys: Sequence[str] | None = None,
+    quantiles: Sequence[float] = QUANTILES,
+    most_frames: int | None = None,
+) -> Iterator[Statistics]:
+    """Yield the statistics of each episode, in their order; the arguments are those of `statistics`."""
+    found = opened(source)
     declared = _leaves(found, keys)
-    spans = _spans(found, list(declared), chosen)
+    for i in range(found.n_episodes if isinstance(found, ReplayBuffer) else len(found)):
+        yield _of_episodes(found, declared, [i], quantiles, most_frames, None)
+
+
+def _of_episodes(
+    source: ReplayBuffer | Recording,
+    declared: Mapping[str, Leaf],
+    episodes: Sequence[int],
+    quantiles: Sequence[float],
+    most_frames: int | None,
+    watch: Watch | None,
+) -> Statistics:
+    spans = _spans(source, list(declared), episodes)
     leaves = {}
     for path, leaf in declared.items():
         if watch is not None:
             watch(path)
         leaves[path] = _of_spans(leaf, spans[path], quantiles, most_frames)
-    return Statistics(len(chosen), _steps(found, chosen), leaves)
+    return Statistics(len(episodes), _steps(source, episodes), leaves)
 
 
 def _leaves(source: ReplayBuffer | Recording, keys: Sequence[str] | None) -> dict[str, Leaf]:
@@ -106,7 +130,8 @@ def _position(episode: int, count: int) -> int:
 def _steps(source: ReplayBuffer | Recording, episodes: Sequence[int]) -> int:
     if isinstance(source, ReplayBuffer):
         return int(source.episode_lengths[list(episodes)].sum())
-    return int(source.table()["steps"][list(episodes)].sum()) if len(source) else 0
+    whole = list(episodes) == list(range(len(source)))
+    return source.steps if whole else sum(len(source[i]) for i in episodes)
 
 
 def _spans(source: ReplayBuffer | Recording, paths: Sequence[str], episodes: Sequence[int]) -> dict[str, list[Span]]:
