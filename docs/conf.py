@@ -31,7 +31,7 @@ autoclass_content = "both"
 autodoc_member_order = "bysource"
 autodoc_mock_imports = [  # extras; zarr imports fsspec by itself where it is, so that one cannot be mocked
     name
-    for name in ("matplotlib", "obstore", "pyarrow", "ray", "starlette", "torch", "uvicorn")
+    for name in ("matplotlib", "obstore", "pettingzoo", "pyarrow", "ray", "starlette", "torch", "uvicorn")
     if importlib.util.find_spec(name) is None
 ]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from recorder.cli.options import AsJSON, Place
-from recorder.cli.printing import Column, counted, facts, say, say_json, table, terminal_width
+from recorder.cli.printing import Heading, counted, facts, say, say_json, table, terminal_width
 from recorder.files import size_text
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def say_plan(recording: Recording, plan: ZarrPlan, sizes: dict[str, Size], as_js
         said = {"episodes": len(plan.episodes), "steps": plan.steps, "arrays": arrays, "left_out": dict(plan.left_out)}
         say_json({**said, **total})
         return
-    columns = [Column(title, title in ("before", "about")) for title in TITLES]
+    columns = [Heading(title, title in ("before", "about")) for title in TITLES]
     say(table(columns, [(*row[:4], size_text(row[4]), size_text(row[5]), row[6]) for row in rows], terminal_width()))
     lost = {f"without {path}": why for path, why in plan.left_out.items()}
     amount = f"{counted(len(plan.episodes), 'episode')}, {counted(plan.steps, 'step')}"

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from recorder.cli.options import AsJSON, Place
-from recorder.cli.printing import Column, counted, say, say_json, table, terminal_width
+from recorder.cli.printing import Heading, counted, say, say_json, table, terminal_width
 from recorder.files import size_text
 
 EXAMPLES = """\b
@@ -45,7 +45,13 @@ def list_trash(path: Place, as_json: AsJSON = False) -> None:
     if as_json:
         say_json({"path": str(path), "discarded": [one.to_json() for one in found]})
         return
-    columns = [Column("name"), Column("episodes", True), Column("steps", True), Column("size", True), Column("reason")]
+    columns = [
+        Heading("name"),
+        Heading("episodes", True),
+        Heading("steps", True),
+        Heading("size", True),
+        Heading("reason"),
+    ]
     rows = [(one.name, len(one.episodes), one.steps, size_text(one.bytes), one.reason) for one in found]
     say(table(columns, rows, terminal_width()) if rows else "nothing was put aside")
 

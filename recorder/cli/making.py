@@ -13,7 +13,7 @@ import typer
 
 from recorder.cli.options import Arguments, AsJSON, EnvId
 from recorder.cli.printing import (
-    Column,
+    Heading,
     counted,
     facts,
     frequencies,
@@ -162,7 +162,7 @@ def plan(
     if as_json:
         say_json(made.to_json())
         return
-    columns = [Column(title, title in ("bytes/step", "ms/step")) for title in PLAN_TITLES]
+    columns = [Heading(title, title in ("bytes/step", "ms/step")) for title in PLAN_TITLES]
     rows = [
         (
             row.path,

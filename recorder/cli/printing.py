@@ -59,14 +59,14 @@ def terminal_width() -> int | None:
     return shutil.get_terminal_size().columns if on_terminal() else None
 
 
-class Column(NamedTuple):
+class Heading(NamedTuple):
     """A column of a table: its title, and whether it holds numbers, which stand right and are never cut."""
 
     title: str
     number: bool = False
 
 
-def table(columns: Sequence[Column], rows: Iterable[Sequence[Any]], width: int | None = None) -> str:
+def table(columns: Sequence[Heading], rows: Iterable[Sequence[Any]], width: int | None = None) -> str:
     """Return rows as aligned text; where they are wider than `width`, the widest columns of text are cut."""
     cells = [[column.title for column in columns], *([cell(value) for value in row] for row in rows)]
     widths = [max(map(columns_of, column)) for column in zip(*cells, strict=True)]
@@ -143,7 +143,7 @@ def columns_of(text: str) -> int:
     return len(text) + wide - sum(unicodedata.combining(letter) > 0 for letter in text)
 
 
-def _narrow(columns: Sequence[Column], widths: list[int], width: int) -> None:
+def _narrow(columns: Sequence[Heading], widths: list[int], width: int) -> None:
     """Make columns of text narrower, the widest first, until a line fits or none can be cut."""
     texts = [i for i, column in enumerate(columns) if not column.number]
     excess = sum(widths) + 2 * (len(widths) - 1) - width
@@ -152,7 +152,7 @@ def _narrow(columns: Sequence[Column], widths: list[int], width: int) -> None:
         excess -= 1
 
 
-def _aligned(column: Column, text: str, width: int) -> str:
+def _aligned(column: Heading, text: str, width: int) -> str:
     if columns_of(text) > width:
         text = _cut(text, width)
     space = " " * (width - columns_of(text))

@@ -9,7 +9,7 @@ import typer
 
 from recorder.cli.options import AsJSON, Place
 from recorder.cli.printing import (
-    Column,
+    Heading,
     counted,
     facts,
     frequencies,
@@ -64,7 +64,7 @@ def info(
         say_json(said)
         return
     say(facts(dict(info_lines(said))))
-    columns = [Column(title) for title in ("leaf", "kind", "shape", "dtype", "rows", "kept in", "")]
+    columns = [Heading(title) for title in ("leaf", "kind", "shape", "dtype", "rows", "kept in", "")]
     rows = [leaf_cells(leaf, said["rows"] == "episode") for leaf in said["leaves"]]
     say("\n" + table(columns, rows, terminal_width()))
 
@@ -133,7 +133,7 @@ def list_episodes(
         say_json({"path": str(path), "episodes": chosen, "more": len(episodes) - len(chosen)})
         return
     titles = ("position", "id", "steps", "end", "return", "seed", "labels")
-    columns = [Column(title, title in ("position", "steps", "return")) for title in titles]
+    columns = [Heading(title, title in ("position", "steps", "return")) for title in titles]
     say(table(columns, map(episode_cells, chosen), terminal_width()))
     if len(chosen) < len(episodes):
         say(f"{len(episodes) - len(chosen):,} more; --limit 0 lists all")

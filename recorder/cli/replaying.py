@@ -10,7 +10,7 @@ import typer
 
 from recorder.cli.making import search_here
 from recorder.cli.options import AsJSON, Place
-from recorder.cli.printing import Column, cell, frequencies, own_stdout, say, say_json, table, terminal_width
+from recorder.cli.printing import Heading, cell, frequencies, own_stdout, say, say_json, table, terminal_width
 
 if TYPE_CHECKING:
     from recorder.recording import Recording
@@ -163,7 +163,7 @@ def say_reports(chosen: Sequence[int | str], reports: Sequence[ReplayReport]) ->
     titles = ("position", "id", "steps", "compared", "verdict", "step", "leaf", "error", "")
     rows = [report_cells(place, report) for place, report in zip(chosen, reports, strict=True)]
     if rows:
-        say(table([Column(title, title in NUMBERS) for title in titles], rows, terminal_width()))
+        say(table([Heading(title, title in NUMBERS) for title in titles], rows, terminal_width()))
     for text, ids in explanations(chosen, reports).items():
         whose = "" if len(ids) == len(reports) else f" ({', '.join(map(str, ids[:5]))}{', …' if len(ids) > 5 else ''})"
         say(f"- {text}{whose}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recorder.cli.options import AsJSON, Place
-from recorder.cli.printing import Column, counted, facts, say, say_json, table, terminal_width
+from recorder.cli.printing import Heading, counted, facts, say, say_json, table, terminal_width
 
 if TYPE_CHECKING:
     from recorder.episode import Episode
@@ -64,7 +64,7 @@ def say_episode(said: Mapping[str, Any]) -> None:
     """Print what is known of an episode."""
     say(facts({name: value for name, value in said.items() if name != "leaves" and value not in ({}, [])}))
     if "leaves" in said:
-        columns = [Column(title, title in NUMBERS) for title in TITLES]
+        columns = [Heading(title, title in NUMBERS) for title in TITLES]
         say("\n" + table(columns, map(sum_cells, said["leaves"]), terminal_width()))
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recorder.cli.options import AsJSON
-from recorder.cli.printing import Column, counted, say, say_json, table, terminal_width
+from recorder.cli.printing import Heading, counted, say, say_json, table, terminal_width
 
 if TYPE_CHECKING:
     from recorder.statistics.computing import Statistics
@@ -48,7 +48,7 @@ def stats(
         say_json(said.to_json())
         return
     say(f"{counted(said.episodes, 'episode')}, {counted(said.steps, 'step')}\n")
-    columns = [Column(title, title not in ("leaf", "")) for title in TITLES]
+    columns = [Heading(title, title not in ("leaf", "")) for title in TITLES]
     rows = [row for name, leaf in said.leaves.items() for row in leaf_cells(name, leaf)]
     say(table(columns, rows, terminal_width()))
 
