@@ -17,12 +17,18 @@ import pytest
 FLOORS = (
     # From the ground up. A module imports from the floors below its own, and from its own but for cycles.
     "errors",
-    "columns digests files infos leaf limits repeated threads metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec",
+    (
+        "columns digests files infos leaf limits repeated "
+        "threads metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec"
+    ),
     "metadata.vocabulary spaces spaces.*",
     "storages.base writing.rows",
     "storages.adopting",
     "storages.table storages.table_*",  # what the table storages share
-    "storages.hdf5 storages.hdf5_files storages.image_files* storages.npz storages.parquet* storages.video storages.video_*",
+    (
+        "storages.hdf5 storages.hdf5_files storages.image_files* "
+        "storages.npz storages.parquet* storages.video storages.video_*"
+    ),
     "storages.zarr storages.zarr_*",
     "storages.depth storages.dict",
     "storages",  # the storages by name
@@ -43,7 +49,8 @@ OWNERS = {
     # What is large, slow to import or optional is imported by these modules and no others.
     "av": "gif preview storages.video storages.video_*",
     "h5py": "bare.hdf5 convert.* storages.hdf5 writing.pipeline",
-    "imagecodecs": "preview replay_buffer.packing replay_buffer.pictures storages.image_files* storages.zarr_* webp webp_codec",
+    "imagecodecs": "preview replay_buffer.packing replay_buffer.pictures "
+    "storages.image_files* storages.zarr_* webp webp_codec",
     "matplotlib": "cli.* replaying.plotting statistics",
     "numcodecs": "convert.* replay_buffer.* storages.zarr_*",
     "pyarrow": "bare.parquet convert.* storages.parquet*",

@@ -18,6 +18,8 @@ Examples:
   recorder discarded empty runs/car
 """
 
+TITLES = ("name", "episodes", "steps", "size", "reason")
+
 app = typer.Typer(rich_markup_mode=None)
 
 Names = Annotated[
