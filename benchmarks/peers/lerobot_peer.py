@@ -1,4 +1,7 @@
-"""LeRobot: frames and floats as a dataset with videos, and random items of it."""
+"""LeRobot: frames and floats as a dataset with videos, and random items of it.
+
+It reads by torchcodec, which needs the shared libraries of FFmpeg (Debian: `ffmpeg`); without them by PyAV.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,13 @@ try:
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 except ImportError:
     from lerobot.common.datasets.lerobot_dataset import LeRobotDataset
+
+try:
+    import torchcodec  # noqa: F401
+
+    BACKEND = "torchcodec"
+except (ImportError, OSError, RuntimeError):
+    BACKEND = "pyav"
 
 wanted = arguments()
 frames = np.load(wanted["frames"])
@@ -51,12 +61,13 @@ recorded = seconds(lambda: record(saves))
 found = {"bare": 0.0, "recorded": recorded, "saves": saves, "bytes": size_of(str(root))}
 found["video_bytes"] = sum(path.stat().st_size for path in root.rglob("*.mp4"))
 if wanted.get("read"):
-    dataset = LeRobotDataset("benchmark/run", root=root)
+    dataset = LeRobotDataset("benchmark/run", root=root, video_backend=BACKEND)
     random = np.random.default_rng(0).integers(0, len(dataset), wanted["read"]).tolist()
     dataset[0]
     started = time.perf_counter()
     errors = []
     items = [dataset[i][CAMERAS[0]] for i in random]
+    found["backend"] = BACKEND
     found["items_per_second"] = len(random) / (time.perf_counter() - started)
     for i, item in list(zip(random, items, strict=True))[:60]:
         picture = item.numpy().transpose(1, 2, 0) * 255.0
