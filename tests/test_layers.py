@@ -39,7 +39,7 @@ FLOORS = (
         "filming following gif preview replay_buffer replay_buffer.* replaying replaying.* statistics statistics.* "
         "step_cost stepping summary tiling timing training_data vector vector.* verify windows windows.* wrapper"
     ),
-    "bare bare.* multiagent testing torch view view.*",
+    "bare bare.* multiagent testing testing.* torch view view.*",
     "collect convert convert.* edit edit.*",
     "cli cli.*",
     "__init__ __main__",  # the public names, and `python -m recorder`
