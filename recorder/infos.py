@@ -18,6 +18,20 @@ from recorder.leaf import JSON_TEXT, NUMBERS, TEXT, Leaf, cast_exactly, decode_k
 
 _IMMUTABLE = frozenset({bool, int, float, complex, str, type(None), *(np.dtype(name).type for name in NUMBERS)})
 
+MOST_BITS = 14_000
+"""Larger numbers have more than the 4,300 digits that Python reads from a text."""
+
+MOST_AXES = 31
+"""An array has no more in HDF5, whose rows are an axis too."""
+
+_AS_BASE: Mapping[type, Any] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: lambda value: complex(value.real, value.imag),
+    str: str.__str__,
+}
+"""How a value of a class that somebody made of these becomes one of these, whatever that class says."""
+
 DEEPEST = 32
 """So deep a value of an info may lie in others."""
 
@@ -35,7 +49,7 @@ def snapshot(value: Any, above: tuple[int, ...] = ()) -> Any:
     `above` are the ids of what it lies in: what holds itself, or lies too deep, is no data.
     """
     if value.__class__ in _IMMUTABLE:
-        return value
+        return value if value.__class__ is not int or value.bit_length() <= MOST_BITS else Unkept("int of many digits")
     if isinstance(value, np.ndarray | np.generic):
         return _own(value)
     if not isinstance(value, Mapping | list | tuple):
@@ -62,6 +76,8 @@ def _own(value: NDArray[Any] | np.generic) -> Any:
         return snapshot(value.tolist())
     if value.dtype.name not in NUMBERS:
         return Unkept(value.dtype.name)
+    if value.ndim > MOST_AXES:
+        return Unkept(f"array of {value.ndim} axes")
     return value.copy() if value.dtype.isnative else value.astype(value.dtype.newbyteorder("="))
 
 
@@ -69,8 +85,9 @@ def _plain_value(value: Any) -> Any:
     """Return a member of an enumeration as its value, a tensor as an array, or a mark that a value is no data."""
     for kind in (int, float, complex, str):
         if isinstance(value, kind):
-            plain: Any = value.value if isinstance(value, Enum) else value
-            return kind(plain)
+            if isinstance(value, Enum) and isinstance(value.value, kind):
+                return snapshot(value.value)
+            return snapshot(_AS_BASE[kind](value))
     if hasattr(value, "__array__") and not isinstance(value, type):
         # A tensor that is on a GPU, or that has a gradient, refuses.
         with suppress(TypeError, ValueError, RuntimeError):

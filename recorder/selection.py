@@ -44,7 +44,11 @@ class Selection:
         """Raise `ValueError` for numbers that mean nothing."""
         if self.every < 0 or self.first < 0 or self.pictures_every < 1:
             raise ValueError(f"every and first are at least 0 and pictures_every at least 1, got {self}")
-        if self.last_seconds is not None and self.last_seconds <= 0:
+        if not all(isinstance(number, int) for number in (self.every, self.first, self.pictures_every)):
+            raise ValueError(f"every, first and pictures_every are whole numbers, got {self}")
+        if (self.max_episodes or 0) < 0 or (self.max_steps or 0) < 0:
+            raise ValueError(f"max_episodes and max_steps are at least 0, got {self}")
+        if self.last_seconds is not None and not self.last_seconds > 0:
             raise ValueError(f"last_seconds is a time in seconds, got {self.last_seconds}")
 
     def names(self, number: int) -> bool:

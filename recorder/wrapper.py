@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, SupportsFloat, TypeVar
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import VectorWrapper
@@ -197,13 +198,21 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         self._meet(start, observation, info)
         return observation, info
 
+    def _has_enough(self) -> bool:
+        """Return whether as many episodes are kept as are wanted, once `keep_if` has judged them."""
+        if not self._select.enough(*self._kept):
+            return False
+        if self._writer.pipeline is not None:
+            self._writer.pipeline.catch_up()
+        rejected = self._writer.rejected
+        return self._select.enough(self._kept.episodes - rejected.episodes, self._kept.steps - rejected.steps)
+
     def _meet(self, start: Start, observation: ObsType, info: dict[str, Any]) -> None:
         """Record the episode that a reset began, remember it, or let it run, as the selection says."""
-        number, rejected = self._numbers, self._writer.rejected
+        number = self._numbers
         self._numbers += 1
         self._unrecorded_end = False
-        enough = self._select.enough(self._kept.episodes - rejected.episodes, self._kept.steps - rejected.steps)
-        if enough or not self._select.names(number):
+        if self._has_enough() or not self._select.names(number):
             self._step = Recorder._unselected_step
         elif self._memory is not None:
             self._began = time.perf_counter()
@@ -333,6 +342,9 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         elif self._ring.head == row:
             self._writer.note.refused.append(self._writer.calls)
             self._broken_at = -1 if isinstance(error, RowError) else row
+            flags = [isinstance(flag, bool | np.bool_) and bool(flag) for flag in flags_of(result)]
+            if any(flags):
+                self._over(flags[0])
 
     def _over(self, terminated: bool) -> None:
         """Take note of the end of the episode; it stays open to `label` and `discard`."""
@@ -520,6 +532,14 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             "a Recorder cannot be copied or pickled: it owns a thread and files. Pass a function that makes it, "
             "such as lambda: Recorder(gym.make(...), path), or its spec"
         )
+
+
+def flags_of(result: object) -> tuple[object, object]:
+    """Return `terminated` and `truncated` of what a step returned, if it looks like that."""
+    match result:
+        case (_, _, terminated, truncated, _):
+            return terminated, truncated
+    return False, False
 
 
 def unseeded_start(base: gym.Env[Any, Any], options: Mapping[str, Any] | None) -> Start:

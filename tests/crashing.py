@@ -27,7 +27,8 @@ from recorder import DictStorage, Recorder, RecorderError, Recording, VideoStora
 from recorder.writing import recovery
 from recorder.writing.recovery import recover
 
-recovery.UNBORN_SECONDS = 0.0
+if __name__ == "__main__":
+    recovery.UNBORN_SECONDS = 0.0  # of a staging folder that never got its name; not where tests import this
 STORAGE = DictStorage({"render": VideoStorage("h264rgb"), "observation": ZarrStorage()})
 EVENTS = {"open", "os.rename", "os.mkdir", "os.link", "os.remove", "os.rmdir"}
 

@@ -32,7 +32,8 @@ from recorder.writing import recovery
 from recorder.writing.capacity import Capacity
 from recorder.writing.clearing import clear
 
-recovery.UNBORN_SECONDS = 0.0
+if __name__ == "__main__":
+    recovery.UNBORN_SECONDS = 0.0  # of a staging folder that never got its name; not where tests import this
 IDS = "ids.json"
 
 

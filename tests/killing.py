@@ -42,7 +42,8 @@ from recorder.verify import verify
 from recorder.writing import recovery
 from recorder.writing.recovery import recover
 
-recovery.UNBORN_SECONDS = 0.0  # of a staging folder that never got its name
+if __name__ == "__main__":
+    recovery.UNBORN_SECONDS = 0.0  # of a staging folder that never got its name; not where tests import this
 
 STORAGES: dict[str, Any] = {
     "hdf5": HDF5Storage(),

@@ -26,7 +26,7 @@ from gymnasium import spaces
 
 from recorder import Recorder, Recording, RecordingWriter, StepSpace, __version__
 from recorder.cli import main, summing
-from recorder.cli.printing import Column, cell, columns_of, facts, table
+from recorder.cli.printing import Heading, cell, columns_of, facts, table
 from recorder.statistics import computing
 
 COMMANDS = ("record", "plan", "info", "list", "show", "follow", "verify", "recover", "stats")
@@ -660,11 +660,11 @@ class TestEveryCommand:
 class TestText:
     def test_wide_letters_and_marks_are_aligned(self) -> None:
         assert columns_of("杯子") == 4 and columns_of("e\u0301") == 1
-        text = table([Column("task"), Column("n", number=True)], [("杯子", 1), ("cup", 20)])
+        text = table([Heading("task"), Heading("n", number=True)], [("杯子", 1), ("cup", 20)])
         assert text == "task   n\n杯子   1\ncup   20"
 
     def test_only_text_is_cut_to_fit(self) -> None:
-        columns = [Column("number", number=True), Column("text"), Column("more")]
+        columns = [Heading("number", number=True), Heading("text"), Heading("more")]
         text = table(columns, [(10**30, "x" * 40, "y" * 20)], 75)
         assert text.splitlines()[1] == f"{10**30:,}  {'x' * 14}…  {'y' * 14}…"
 

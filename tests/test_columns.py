@@ -267,7 +267,16 @@ def test_a_column_reads_only_the_rows_that_are_asked_for() -> None:
             asked.append((start, stop))
             return super().read(start, stop)
 
-    made = Noting(PLAIN, np.zeros((100, 2), np.int32))
+    class Elsewhere:
+        """Rows that are no array in memory, as those of a file."""
+
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, rows: slice) -> np.ndarray:
+            return np.zeros((100, 2), np.int32)[rows]
+
+    made = Noting(PLAIN, Elsewhere())
     made[[7, 3, 4, 4, 90]]
     assert asked == [(3, 5), (7, 8), (90, 91)]
     asked.clear()

@@ -75,7 +75,12 @@ def _column(source: BareSource, name: str) -> NDArray[np.generic]:
     if name not in usable([name], source.forms):
         nearest = did_you_mean(name, source.forms)
         raise FormatError(f"no column {name!r} of one value a row{nearest}; the columns are {sorted(source.forms)}")
-    return source.read(name, 0, source.rows)
+    values = source.read(name, 0, source.rows)
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise FormatError(
+            f"column {name!r} has nulls or NaN, by which no episode can be cut; give fill={{{name!r}: …}}"
+        )
+    return values
 
 
 def _by_index(source: BareSource, name: str) -> Cut:

@@ -14,6 +14,7 @@ from recorder.bare.tables import BareSource, Form, space_of
 from recorder.columns import Array, Ragged, split
 from recorder.errors import DamagedError, FormatError, MissingExtraError, NotARecordingError
 from recorder.leaf import NUMBERS, TEXT, text_array
+from recorder.metadata.annotation import did_you_mean
 from recorder.storages.parquet_columns import FieldNote, fits, note_of, rows_of
 
 try:
@@ -53,6 +54,9 @@ class ParquetSource(BareSource):
         self.forms, self.left_out = {}, {}
         for field in self._schema:
             self._declare(field)
+        if strange := sorted(self.fill.keys() - self.forms.keys()):
+            nearest = did_you_mean(strange[0], self.forms)
+            raise FormatError(f"fill: no column {strange[0]!r}{nearest}; the columns are {sorted(self.forms)}")
         self.select(columns)
 
     @cached_property
@@ -116,7 +120,7 @@ class ParquetSource(BareSource):
 
     def _filled(self, name: str, array: Any, note: FieldNote) -> Any:
         if array.null_count and name in self.fill:
-            array = array.fill_null(self.fill[name])
+            array = array.fill_null(self._fill_value(name, array.type))
         elif array.null_count and pa.types.is_floating(array.type):
             array = array.fill_null(float("nan"))
         inner = array
@@ -128,6 +132,15 @@ class ParquetSource(BareSource):
                 f"leave it out with columns=[…]"
             )
         return array
+
+    def _fill_value(self, name: str, kind: Any) -> Any:
+        """Return what stands for nulls, in the type of a column, which has to hold it exactly."""
+        try:
+            return pa.scalar(self.fill[name]).cast(kind)
+        except BROKEN as error:
+            raise FormatError(
+                f"fill={{{name!r}: {self.fill[name]!r}}} does not fit a column of {kind}: {error}"
+            ) from error
 
 
 def _head(file: Path) -> Any:

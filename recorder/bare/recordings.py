@@ -77,11 +77,13 @@ def _source(options: BareOptions) -> BareSource:
     if options.path.suffix.lower() in HDF5:
         from recorder.bare.hdf5 import HDF5Source
 
-        return HDF5Source(options.path, options.columns)
+        asked = options.episodes if not isinstance(options.episodes, str) else (options.episodes,)
+        cutting = [name for name in asked or () if isinstance(name, str)]
+        return HDF5Source(options.path, options.columns and (*options.columns, *cutting))
     if options.path.is_dir() or options.path.suffix.lower() in (".parquet", ".pq"):
         from recorder.bare.parquet import ParquetSource
 
-        return ParquetSource(options.path, options.columns, dict(options.fill))
+        return ParquetSource(options.path, None, dict(options.fill))
     raise NotARecordingError(
         f"{options.path} is no Parquet or HDF5 file: its name ends in none of .parquet, .h5, .hdf5"
     )
@@ -95,7 +97,8 @@ class BareRecording(Recording):
         source = _source(options)
         if not source.forms:
             raise FormatError(f"{options.path} has no column of numbers or text; left out are {source.left_out}")
-        ends, self.cut = cut(source, options.episodes)
+        ends, self.cut = cut(source, options.episodes)  # by columns that need not be among those asked for
+        source.select(options.columns)
         self.left_out = dict(source.left_out)
         schema = declare(space_of(source))
         names = {path_of(name): name for name in source.forms}

@@ -17,9 +17,21 @@ from recorder.edit.building import Builder, Piece
 from recorder.edit.editor import Editor, editing
 from recorder.episode import Episode
 from recorder.episodes import EpisodeNote
-from recorder.errors import LayoutError, RowError
+from recorder.errors import FormatError, LayoutError, RowError
 from recorder.holdings import Holding, Holdings, ids_of, transitive
-from recorder.leaf import JSON, JSON_TEXT, MOMENT_NAMES, NUMBERS, RESERVED_NAMES, TEXT, Leaf, Per, text_array
+from recorder.leaf import (
+    JSON,
+    JSON_TEXT,
+    MOMENT_NAMES,
+    NUMBERS,
+    RESERVED_NAMES,
+    TEXT,
+    Leaf,
+    Per,
+    leaf_from_json,
+    leaf_to_json,
+    text_array,
+)
 from recorder.recording import open_reader
 from recorder.schema import Schema
 from recorder.shard import Shard
@@ -192,7 +204,11 @@ def _new_leaf(schema: Schema, path: str, rows: Any) -> Leaf:
     if dtype not in NUMBERS | {TEXT}:
         raise RowError(f"{path!r} cannot be kept: rows are numbers or texts, got {array.dtype}")
     per: Per = "moment" if head in MOMENT_NAMES else "transition"
-    return Leaf(path, () if dtype == TEXT else array.shape[1:], dtype, per=per, sparse=True)
+    leaf = Leaf(path, () if dtype == TEXT else array.shape[1:], dtype, per=per, sparse=True)
+    try:
+        return leaf_from_json(leaf_to_json(leaf))  # as a reader will
+    except FormatError:
+        raise LayoutError(f"{path!r} is no path of a leaf: its parts are names as `encode_key` makes them") from None
 
 
 def _column(leaf: Leaf, rows: Any, note: EpisodeNote) -> Column:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -11,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.columns import Array, Column, Index, SpanColumn
-from recorder.errors import DamagedError, EpisodeError, FormatError, NotAReplayBufferError, RowError
+from recorder.errors import DamagedError, EpisodeError, ExistsError, FormatError, NotAReplayBufferError, RowError
 from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import MemoryColumn, Node, find_arrays, open_array, parsed, read_node
 from recorder.replay_buffer.committing import COMPLETE, ENDS, IDS, BufferWriter
@@ -240,8 +241,10 @@ class ReplayBuffer:
             overwrite: remove a buffer that is there.
 
         Raises:
-            ExistsError: the path exists.
+            ExistsError: the path exists, or is that of this buffer.
         """
+        if isinstance(where, str | Path) and Path(where).resolve() == Path(self._place.name).resolve():
+            raise ExistsError(f"{where} is this very buffer: copy it elsewhere, and then put the copy in its place")
         copy_buffer(
             self,
             where,

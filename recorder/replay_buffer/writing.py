@@ -127,6 +127,10 @@ class ArrayWriter:
         self._coming.popleft()
         self._coming_chunks -= chunks
         self._chunks += found
+        self._write_full_files()
+
+    def _write_full_files(self) -> None:
+        """Write what fills files, also what could not be written when it first did."""
         size = self.metadata.file_chunks
         while len(self._chunks) >= size:
             if self.metadata.shard_chunks:
@@ -138,6 +142,7 @@ class ArrayWriter:
         """Wait for all chunks that are being coded."""
         while self._coming:
             self._collect()
+        self._write_full_files()
 
     def flush(self) -> None:
         """Write all rows, those in files that are not full too; the array does not say yet that it has them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,7 +63,12 @@ class CommitOptions:
     failures: Path | None = None
 
     def __post_init__(self) -> None:
+        """Raise `ValueError` for what means nothing."""
         check_when_behind(self.when_behind)
+        if not 0 <= self.flush_every < math.inf:
+            raise ValueError(f"flush_every is a number of seconds, 0 or more, got {self.flush_every!r}")
+        if self.trash < 0:
+            raise ValueError(f"trash is a number of bytes, 0 or more, got {self.trash!r}")
 
 
 class Finished(NamedTuple):

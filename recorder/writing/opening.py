@@ -127,6 +127,20 @@ def annotated_render(space: Space[Any], metadata: Mapping[str, Mapping[str, JSON
     return annotate(space, {"": metadata["render"]}) if "render" in metadata else space
 
 
+def check_same_device(path: Path, failures: Path) -> None:
+    """Raise `WriteError` where episodes cannot be put into another recording by a rename."""
+    if _standing(path).stat().st_dev != _standing(failures).stat().st_dev:
+        raise WriteError(
+            f"failures={failures} is on another file system than {path}, and episodes get there by a rename: choose a "
+            f"folder on the same one"
+        )
+
+
+def _standing(path: Path) -> Path:
+    """Return a folder, or the nearest one above it that is there."""
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
 def plain_json(value: Mapping[str, Any], what: str) -> dict[str, JSON]:
     """Return a copy of a mapping that is strict JSON.
 

@@ -169,6 +169,7 @@ class Pipeline:
         self._info_bytes = [0, 0]
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._asked = 0
+        self._drains = 0
         self._done = 0
         self._closing = False
         self._closed = False
@@ -285,6 +286,17 @@ class Pipeline:
         self._wait(lambda: self._done >= asked)
         self.check()
 
+    def catch_up(self) -> None:
+        """Wait until the worker has taken over all rows and ends so far, and `keep_if` has judged them."""
+        begun = self._drains
+
+        def caught_up() -> bool:
+            self._wake.put(None)
+            return self._drains >= begun + 2 or self._error is not None  # one may have begun before
+
+        self._wait(caught_up)
+        self.check()
+
     def close(self) -> None:
         """Wait until everything is committed and the worker has ended; may be called again after an interrupt."""
         if self._closed or os.getpid() != self._pid:
@@ -381,6 +393,7 @@ class Pipeline:
             if asked > self._done:
                 self.sink.flush(taken)
         finally:
+            self._drains += 1
             self._done = asked
         pause = self.sink.tick(taken)
         if self.sink.saved != saved:
@@ -452,4 +465,18 @@ class Pipeline:
                 del flat[path]
             if position >= start:
                 infos[position - start] = flat
-        return sparse_columns(list(infos.items()), stop - start) if infos else {}
+        return self._sparse(list(infos.items()), stop - start) if infos else {}
+
+    def _sparse(self, infos: Sequence[tuple[int, Mapping[str, Any]]], length: int) -> Mapping[str, Rows]:
+        """Return infos as columns; a key that makes none, for whatever reason, must not take the rows with it."""
+        try:
+            return sparse_columns(infos, length)
+        except Exception:  # noqa: BLE001 - found below, key by key, and reported at close
+            columns: dict[str, Rows] = {}
+            for path in dict.fromkeys(path for _, flat in infos for path in flat):
+                try:
+                    own = [(row, {path: flat[path]}) for row, flat in infos if path in flat]
+                    columns.update(sparse_columns(own, length))
+                except Exception as error:  # noqa: BLE001
+                    self.unkept[path] = f"{type(error).__name__}: {error}"
+            return columns

@@ -17,7 +17,7 @@ from recorder.columns import Column
 from recorder.episode import Episode
 from recorder.episodes import ID, EpisodeNote, Start
 from recorder.errors import ClosedError, EpisodeError, ExistsError, LayoutError, RowError
-from recorder.infos import snapshot
+from recorder.infos import Unkept, snapshot
 from recorder.leaf import JSON, MOMENT_NAMES, Leaf
 from recorder.memory import MemoryCommitter, MemoryRecording
 from recorder.repeated import mark_leaf
@@ -47,6 +47,7 @@ from recorder.writing.draft import Draft, FirstValues, first_values
 from recorder.writing.ending import close_at_exit, is_closed
 from recorder.writing.opening import (
     check_excluded,
+    check_same_device,
     check_writable,
     end_for,
     excluder,
@@ -209,6 +210,8 @@ class RecordingWriter:
             self.memory.schema = self.schema
         else:
             check_writable(self.path)
+        if self.memory is None and self.options.failures is not None:
+            check_same_device(self.path, self.options.failures)
         self.ring = self._new_ring()
         if theirs is not None:
             check_marks(self.path, theirs, list(self.ring.pictures.values()))
@@ -577,6 +580,8 @@ class RecordingWriter:
     def info(self, info: Mapping[str, Any]) -> None:
         """Keep a copy of the info of the row that is about to be complete."""
         copy = snapshot(info)
+        if not isinstance(copy, dict):
+            copy = {"": Unkept(type(info).__name__)}
         if self.pipeline is not None:
             self.pipeline.info(copy)
         else:

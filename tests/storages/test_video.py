@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from recorder.errors import ClosedError, DamagedError, EpisodeError, FormatError, LayoutError, WriteError
 from recorder.leaf import Leaf
-from recorder.storages import video_codecs, video_reading, video_salvage, video_writing
+from recorder.storages import video_codecs, video_probe, video_reading, video_salvage, video_writing
 from recorder.storages.base import Counts, Reader, Run, Segment, Writer, storage_from_json
 from recorder.storages.video import VideoStorage
 from recorder.storages.video_codecs import CODECS, Encoder, GrowingFile, plane
@@ -311,13 +311,14 @@ def test_a_codec_that_would_change_what_it_may_not_is_refused(monkeypatch: pytes
 
 def test_a_codec_is_probed_once_for_each_size(monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Path] = []
+    video_probe.probe.cache_clear()  # another test may have asked for this size
 
     class Counted(Encoder):
         def __init__(self, path: Path, coding: video_codecs.Coding) -> None:
             opened.append(path)
             super().__init__(path, coding)
 
-    monkeypatch.setattr(video_writing, "Encoder", Counted)
+    monkeypatch.setattr(video_probe, "Encoder", Counted)
     leaves = [Leaf(f"observation/{name}", (18, 26, 3), "uint8", "image") for name in "abc"]
     VideoStorage().check(leaves)
     VideoStorage().check(leaves)
