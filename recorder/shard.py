@@ -15,8 +15,9 @@ from typing import Any
 
 import msgspec
 
+from recorder.damage import DamagedReader
 from recorder.episodes import EpisodeNote, EpisodeTable, encode_episodes
-from recorder.errors import FormatError, WriteError
+from recorder.errors import DamagedError, FormatError, WriteError
 from recorder.files import (
     check_plain,
     check_size,
@@ -227,20 +228,29 @@ class Shard:
     def reader(self, storage: Storage, leaves: Sequence[Leaf]) -> Reader:
         """Return a reader of all leaves, after the files have been found as they were written.
 
+        Where a file of pictures is missing or has another size, only what lies in it cannot be read.
+
         Raises:
-            DamagedError: a file is missing, has another size, or, for tables, another checksum.
+            DamagedError: a table is missing, or has another size or checksum.
             FormatError: there is a table that the manifest does not list, a link, a pipe or a device.
         """
         for name in check_plain(self.path):
             if name not in self.manifest.files and PurePosixPath(name).suffix in CHECKED:
                 raise FormatError(f"{self.path / name} is not listed in {MANIFEST}: nobody knows whether it is whole")
+        damaged: dict[str, DamagedError] = {}
         for name, (size, crc) in self.manifest.files.items():
             path = inside(self.path, name)
-            if path.suffix in CHECKED:
-                check_sum(path, size, crc)
-            else:
-                check_size(path, size)
-        return storage.reader(self.path, self.own(leaves), self.episodes.counts())
+            try:
+                if path.suffix in CHECKED:
+                    check_sum(path, size, crc)
+                else:
+                    check_size(path, size)
+            except DamagedError as error:
+                if path.suffix in CHECKED:
+                    raise
+                damaged[name] = error
+        reader = storage.reader(self.path, self.own(leaves), self.episodes.counts())
+        return DamagedReader(reader, damaged, self.ids) if damaged else reader
 
 
 def read_manifest(folder: Path) -> Manifest:
