@@ -108,27 +108,27 @@ def rate(found: Facts) -> float:
 def contenders(facts: Facts) -> Iterator[str]:
     """Yield tables of all contenders side by side."""
     for name, found in facts.get("env", {}).items():
-        yield f"### {name}\n\n| | recorded / bare wall time |\n|---|---:|"
+        yield f"## {name}\n\n| | recorded / bare wall time |\n|---|---:|"
         for who, one in found.items():
             yield f"| {who} | {one['ratio']:.2f} |"
         yield ""
     for work, title in (("large", "640×480 RGB and 7 floats"), ("small", "96×96 RGB and 7 floats")):
         if work in facts:
-            yield f"### {title}\n"
+            yield f"## {title}\n"
             yield "| | steps/s | kB a step | random frames/s | windows of 16 a second |\n|---|---:|---:|---:|---:|"
             yield from (contender(who, one) for who, one in facts[work].items())
             ours = facts[work]["ours"]
             yield f"| the bare codec, our settings | {ours['steps'] / ours['bare']:,.0f} | | {bare_reads(ours)} | |"
             yield ""
     if limits := facts.get("limits"):
-        yield "### Limits of the machine, 640×480 frames\n\n| | |\n|---|---:|"
+        yield "## Limits of the machine, 640×480 frames\n\n| | |\n|---|---:|"
         yield f"| copying a frame in memory | {limits['copy_ms']:.2f} ms |"
         yield f"| writing to the disk, with fsync | {limits['disk_mib_per_second']:,.0f} MiB/s |"
         yield f"| coding by H.264, our settings | {limits['encode_per_second']:,.0f} frames/s |"
         yield f"| decoding it in order | {limits['decode_per_second']:,.0f} frames/s |"
         yield ""
     if opening := facts.get("opening"):
-        yield "### Opening a large recording\n"
+        yield "## Opening a large recording\n"
         yield "| | episodes | `len`, s | first and last episode, s | bytes an episode |\n|---|---:|---:|---:|---:|"
         for who, one in opening.items():
             yield f"| {who} | {one['episodes']:,.0f} | {one['open']:.2f} | {one['all']:.2f} | {one['bytes']:.0f} |"
@@ -166,7 +166,7 @@ def preface(facts: Facts) -> str:
 
 def report(facts: Facts) -> str:
     """Return the whole report."""
-    lines = [preface(facts), "### Goals\n\n| what | goal | found | met |\n|---|---:|---:|---|"]
+    lines = [preface(facts), "## Goals\n\n| what | goal | found | met |\n|---|---:|---:|---|"]
     lines += [row.line() for row in goals(facts)]
     return "\n".join([*lines, "", *contenders(facts)])
 
