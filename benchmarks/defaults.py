@@ -167,7 +167,7 @@ SMALL_SOURCES = ("natural 96x96", "CarRacing 96x96", "PushT 96x96", "Breakout 21
 def picture_table(source: str, storages: dict[str, Storage], chosen: str, count: int) -> Iterator[str]:
     """Yield the lines of the table of one source of frames."""
     rows = frames(source, count)
-    yield f"## {source}, {count} frames\n"
+    yield f"### {source}, {count} frames\n"
     yield "| | frames/s | kB a frame | PSNR, dB | SSIM | random frame, ms | window of 16, ms |"
     yield "|---|---:|---:|---:|---:|---:|---:|"
     for name, storage in storages.items():
@@ -211,7 +211,7 @@ def number_table(name: str, rows: NDArray[Any]) -> Iterator[str]:
     ways += [(f"HDF5, gzip {n}, chunks of 256 KiB", HDF5Storage("gzip", n), 256 << 10) for n in (1, 4, 9)]
     for size in (16 << 10, 64 << 10, 256 << 10, 1 << 20):
         ways += [(f"zstd level 3, chunks of {size >> 10} KiB", ZarrStorage(chunk_bytes=size), 256 << 10)]
-    yield f"## {name}, {len(rows):,} rows\n"
+    yield f"### {name}, {len(rows):,} rows\n"
     yield "| | rows/s | bytes a row | random row, µs | window of 16, µs |\n|---|---:|---:|---:|---:|"
     for way, storage, size in ways:
         with chunks_of(size):
@@ -226,7 +226,7 @@ def number_table(name: str, rows: NDArray[Any]) -> Iterator[str]:
 def shard_table(count: int) -> Iterator[str]:
     """Yield the lines of the table of sizes of zarr shard files, for small pictures."""
     rows = np.concatenate([frames("CarRacing 96x96", count)] * -(-3000 // count))[:3000]
-    yield "## Sizes of zarr shard files, 3,000 frames of CarRacing\n"
+    yield "### Sizes of zarr shard files, 3,000 frames of CarRacing\n"
     yield "| | frames/s | files | random frame, ms | first frame, ms |\n|---|---:|---:|---:|---:|"
     for size in (1, 4, 16, 64, 256):
         storage = ZarrStorage(shard_bytes=size << 20)

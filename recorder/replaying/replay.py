@@ -50,6 +50,15 @@ def replay(
             the message says what is missing.
         SpaceError: a part of the environment cannot be rebuilt; the message names it.
     """
+    if not isinstance(episode, Episode):
+        raise EpisodeError(
+            f"replay() takes an episode, such as Recording(path)[0], got {type(episode).__name__}; "
+            f"replay_all() takes a recording"
+        )
+    if env is not None and not isinstance(env, gym.Env):
+        raise EpisodeError(
+            f"env= is an environment, got {type(env).__name__}; make_env= takes a function that makes one"
+        )
     with ExitStack() as stack:
         if env is None:
             recorded, where = without_window(episode.environment), f"episode {episode.id}"

@@ -371,3 +371,11 @@ def test_the_difference_of_two_rows(one: Any, other: Any, error: float) -> None:
 
 def test_integers_that_differ_by_less_than_a_float_can_say_differ() -> None:
     assert largest_difference(np.int64([2**60]), np.int64([2**60 + 1])) > 0
+
+
+def test_what_is_no_episode_or_no_environment_is_told_so(tmp_path: Path) -> None:
+    recording = record(gym.make("CartPole-v1"), tmp_path, [1], steps=3)
+    with pytest.raises(EpisodeError, match="replay_all"):
+        replay(recording)  # type: ignore[arg-type]
+    with pytest.raises(EpisodeError, match="make_env="):
+        replay(recording[0], env=gym.make)  # type: ignore[arg-type]
