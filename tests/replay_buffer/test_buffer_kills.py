@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from killing import contents, episode
 
 from recorder import NotAReplayBufferError, ReplayBuffer
+from recorder.replay_buffer.committing import COMPLETE
 
 SCRIPT = str(Path(__file__).with_name("killing.py"))
 
@@ -49,15 +51,20 @@ def test_every_operation_of_making_a_buffer(tmp_path: Path, mode: str, what: str
 
 
 def killed_at_random_instants(folder: Path, kills: int, zarr_format: int) -> None:
-    """Kill a conversion again and again, each time further on, and compare what it ends as with one that was not."""
+    """Kill a conversion again and again, each time further on, and compare what it ends as with one that was not.
+
+    One that came to its end before it was killed is not gone on with: to a whole buffer, `append` adds all once more.
+    """
     command = [sys.executable, SCRIPT, "once", "arrays", str(zarr_format)]
     (folder / "whole").mkdir()
     begun = time.monotonic()
     subprocess.run([*command, str(folder / "whole")], check=True)
     longest = time.monotonic() - begun
     left, chance = kills, random.Random(zarr_format)
-    while left:
-        place = folder / f"left-{left}"
+    for attempt in count():
+        if not left:
+            break
+        place = folder / f"attempt-{attempt}"
         place.mkdir()
         for _ in range(3):
             child = subprocess.Popen([*command, str(place)])
@@ -68,8 +75,15 @@ def killed_at_random_instants(folder: Path, kills: int, zarr_format: int) -> Non
                 child.wait()
                 left -= left > 0
             check(place / "run")
-        subprocess.run([*command, str(place)], check=True)
+            if complete(place / "run"):
+                break
+        else:
+            subprocess.run([*command, str(place)], check=True)
         assert contents(place / "run") == contents(folder / "whole" / "run")
+
+
+def complete(path: Path) -> bool:
+    return any((path / COMPLETE / name).exists() for name in ("zarr.json", ".zarray"))
 
 
 def check(path: Path) -> None:
@@ -83,7 +97,6 @@ def check(path: Path) -> None:
             np.testing.assert_array_equal(found[key], meant[key])
 
 
-@pytest.mark.slow  # fails now and then: episode 0 was found where a later one was meant, cause not found yet
 @pytest.mark.timeout(300)
 def test_a_few_kills_at_random_instants(tmp_path: Path) -> None:
     killed_at_random_instants(tmp_path, 3, 3)
