@@ -23,7 +23,7 @@ FLOORS = (
     ),
     "metadata.vocabulary spaces spaces.*",
     "storages.base writing.rows",
-    "storages.adopting",
+    "storages.adopting storages.streams",
     "storages.table storages.table_*",  # what the table storages share
     (
         "storages.hdf5 storages.hdf5_files storages.image_files* "

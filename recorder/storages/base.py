@@ -30,12 +30,20 @@ class Run(NamedTuple):
     first: bool = False
 
 
+NO_LEAF = -1
+"""The rows of a class that a writer has no leaf of, where it tells of its segments."""
+
+
 class Segment(NamedTuple):
     """A segment as it is packed: its number in the writer, and how many rows of each class it has."""
 
     number: int
     moments: int
     transitions: int
+
+    def rows(self, per: Per) -> int:
+        """Return the rows in one class of leaves."""
+        return self.moments if per == "moment" else self.transitions
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from recorder.errors import FormatError, LayoutError
 from recorder.leaf import JSON, JSON_TEXT, Leaf
 from recorder.storages.adopting import Adopting, Copy, adopt, copy
 from recorder.storages.base import (
+    NO_LEAF,
     Counts,
     Reader,
     Run,
@@ -31,9 +32,6 @@ T = TypeVar("T")
 
 INFO = Leaf("info", (), JSON_TEXT, sparse=True)
 """A key of `info` as a storage of episodes must be able to keep it."""
-
-NO_LEAF = -1
-"""The rows of a class that a writer has no leaf of."""
 
 
 @register_storage

@@ -10,12 +10,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from recorder.columns import Array, Column, JoinedColumn
+from recorder.columns import Array, Column
 from recorder.errors import DamagedError, FormatError
 from recorder.files import missing
 from recorder.leaf import Leaf
-from recorder.storages.base import Counts, Reader
+from recorder.storages.base import Counts
 from recorder.storages.image_files_coding import PictureCoding, ended
+from recorder.storages.streams import StreamReader
 from recorder.threads import side_by_side
 
 FEW = 4
@@ -70,7 +71,7 @@ class ImageColumn(Column):
         rows[place] = read_picture(self._folder / file_name(row, self._coding), self._coding)
 
 
-class ImageReader(Reader):
+class ImageReader(StreamReader):
     """The picture files of one shard: a folder for each leaf and episode that has rows of it."""
 
     def __init__(
@@ -79,13 +80,6 @@ class ImageReader(Reader):
         super().__init__(directory, list(codings), counts)
         self._codings = {leaf.path: coding for leaf, coding in codings.items()}
         self._threads = threads
-
-    def segment(self, i: int) -> Mapping[str, Column]:
-        return {path: self._column(leaf, i) for path, leaf in self.leaves.items()}
-
-    def whole(self, path: str) -> Column:
-        leaf = self.leaves[path]
-        return JoinedColumn(leaf, [self._column(leaf, i) for i in range(len(self.counts))])
 
     def _column(self, leaf: Leaf, i: int) -> Column:
         rows = int(self.counts.rows(leaf.per)[i])

@@ -17,10 +17,8 @@ from recorder.storages.adopting import Adopting
 from recorder.storages.base import Reader, Run, Segment, Writer
 from recorder.storages.image_files_coding import PictureCoding
 from recorder.storages.image_files_reading import ImageColumn, file_name, folder_name, whole_files
+from recorder.storages.streams import staged_segments, sync_folders
 from recorder.threads import side_by_side
-
-NO_LEAF = -1
-"""The rows of a class of which a writer has no leaf."""
 
 
 class StagedPictures:
@@ -138,21 +136,10 @@ class ImageWriter(Writer, Adopting):
     def checkpoint(self) -> None:
         self._check()
         side_by_side([staged.sync for held in self._segments.values() for staged in held.values()], self._threads)
-        while self._new_folders:
-            folder = self._new_folders.pop()
-            if folder.exists():
-                sync(folder)
+        sync_folders(self._new_folders)
 
     def segments(self) -> Sequence[Segment]:
-        """Return the segments with the rows that all leaves of a class have, -1 without such leaves."""
-        return [
-            Segment(number, self._rows(held, "moment"), self._rows(held, "transition"))
-            for number, held in sorted(self._segments.items())
-        ]
-
-    def _rows(self, held: Mapping[str, StagedPictures], per: Per) -> int:
-        paths = [leaf.path for leaf in self._codings if leaf.per == per]
-        return min((held[path].rows if path in held else 0 for path in paths), default=NO_LEAF)
+        return staged_segments(self._segments, self._codings, lambda staged: staged.rows)
 
     def adopt(self, segment: Segment, reader: Reader, i: int) -> None:
         """Give the files of an episode a second name; no picture is coded."""
@@ -160,7 +147,7 @@ class ImageWriter(Writer, Adopting):
         self._segments[segment.number] = {}
         for leaf, coding in self._codings.items():
             staged = self._staged(segment.number, leaf)
-            for row in range(_count(segment, leaf.per)):
+            for row in range(segment.rows(leaf.per)):
                 name = file_name(row, coding)
                 link_or_copy(reader.directory / folder_name(leaf, i) / name, staged.folder / name)
                 staged.rows += 1
@@ -170,9 +157,7 @@ class ImageWriter(Writer, Adopting):
         return {leaf.path: self._column(segment, leaf) for leaf in self._codings}
 
     def _column(self, segment: Segment, leaf: Leaf) -> Column:
-        return ImageColumn(
-            self._codings[leaf], _count(segment, leaf.per), self._held(segment, leaf).folder, self._threads
-        )
+        return ImageColumn(self._codings[leaf], segment.rows(leaf.per), self._held(segment, leaf).folder, self._threads)
 
     def _held(self, segment: Segment, leaf: Leaf) -> StagedPictures:
         if segment.number not in self._segments:
@@ -183,7 +168,7 @@ class ImageWriter(Writer, Adopting):
         self._check()
         for i, segment in enumerate(segments):
             for leaf, coding in self._codings.items():
-                staged, rows = self._held(segment, leaf), _count(segment, leaf.per)
+                staged, rows = self._held(segment, leaf), segment.rows(leaf.per)
                 if rows > staged.rows:
                     raise WriteError(f"{staged.folder} has {staged.rows} pictures, {rows} were to be packed")
                 for row in range(rows):
@@ -216,7 +201,3 @@ def _part(rows: Rows, run: Run, per: Per) -> Array:
     """Return the rows of a run; the first one of a segment has no transition."""
     assert isinstance(rows, np.ndarray)
     return rows[run.start + (per == "transition" and run.first) : run.stop]
-
-
-def _count(segment: Segment, per: Per) -> int:
-    return segment.moments if per == "moment" else segment.transitions

@@ -23,11 +23,12 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 from numpy.typing import NDArray
 
-from recorder.columns import Array, Column, JoinedColumn
+from recorder.columns import Array, Column
 from recorder.errors import DamagedError
 from recorder.files import missing
 from recorder.leaf import Leaf
-from recorder.storages.base import Counts, Reader
+from recorder.storages.base import Counts
+from recorder.storages.streams import StreamReader
 from recorder.storages.video_codecs import CODECS, Coding, plane
 from recorder.threads import cores, side_by_side
 
@@ -445,20 +446,13 @@ def video_name(leaf: Leaf, i: int) -> str:
     return f"{leaf.path}/{i:06d}.mp4"
 
 
-class VideoReader(Reader):
+class VideoReader(StreamReader):
     """The video files of one shard: one for each leaf and episode that has rows of it."""
 
     def __init__(self, directory: Path, leaves: Sequence[Leaf], counts: Counts, codings: Mapping[str, Coding]) -> None:
         super().__init__(directory, leaves, counts)
         self._codings = codings
         self._decoders = Decoders()
-
-    def segment(self, i: int) -> Mapping[str, Column]:
-        return {path: self._column(leaf, i) for path, leaf in self.leaves.items()}
-
-    def whole(self, path: str) -> Column:
-        leaf = self.leaves[path]
-        return JoinedColumn(leaf, [self._column(leaf, i) for i in range(len(self.counts))])
 
     def _column(self, leaf: Leaf, i: int) -> Column:
         rows = int(self.counts.rows(leaf.per)[i])

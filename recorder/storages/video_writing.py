@@ -11,17 +11,15 @@ import numpy as np
 
 from recorder.columns import Array, Column, Rows
 from recorder.errors import ClosedError, EpisodeError, WriteError
-from recorder.files import link_or_copy, remove, sync
+from recorder.files import link_or_copy, remove
 from recorder.leaf import Leaf, Per
 from recorder.storages.adopting import Adopting
 from recorder.storages.base import Reader, Run, Segment, Writer
+from recorder.storages.streams import staged_segments, sync_folders
 from recorder.storages.video_codecs import Coding, Encoder
 from recorder.storages.video_reading import Decoders, VideoColumn, video_name
 from recorder.storages.video_salvage import remux, salvaged
 from recorder.threads import side_by_side
-
-NO_LEAF = -1
-"""The rows of a class of which a writer has no leaf."""
 
 
 class StagedVideo:
@@ -189,28 +187,17 @@ class VideoWriter(Writer, Adopting):
             for video in videos.values():
                 if video.encoder is not None:
                     video.encoder.sync()
-        while self._new_folders:
-            folder = self._new_folders.pop()
-            if folder.exists():
-                sync(folder)
+        sync_folders(self._new_folders)
 
     def segments(self) -> Sequence[Segment]:
-        """Return the segments with the frames that all leaves of a class have, -1 without such leaves."""
-        return [
-            Segment(number, self._frames(videos, "moment"), self._frames(videos, "transition"))
-            for number, videos in sorted(self._segments.items())
-        ]
-
-    def _frames(self, videos: Mapping[str, StagedVideo], per: Per) -> int:
-        paths = [leaf.path for leaf in self._codings if leaf.per == per]
-        return min((videos[path].frames if path in videos else 0 for path in paths), default=NO_LEAF)
+        return staged_segments(self._segments, self._codings, lambda staged: staged.frames)
 
     def adopt(self, segment: Segment, reader: Reader, i: int) -> None:
         """Give the files of an episode a second name; no frame is coded."""
         self._check()
         self._segments[segment.number] = {}
         for leaf in self._codings:
-            if rows := _rows(segment, leaf.per):
+            if rows := segment.rows(leaf.per):
                 self._video(segment.number, leaf).adopt(reader.directory / video_name(leaf, i), rows)
 
     def view(self, segment: Segment) -> Mapping[str, Column]:
@@ -220,13 +207,13 @@ class VideoWriter(Writer, Adopting):
         video = self._held(segment.number, leaf)
         if video.encoder is not None:
             raise EpisodeError(f"segment {segment.number} still runs; its frames can be read when it has ended")
-        return StagedColumn(leaf, _rows(segment, leaf.per), video, self._decoders)
+        return StagedColumn(leaf, segment.rows(leaf.per), video, self._decoders)
 
     def pack(self, directory: Path, segments: Sequence[Segment]) -> Sequence[Leaf]:
         self._check()
         for i, segment in enumerate(segments):
             for leaf in self._codings:
-                if rows := _rows(segment, leaf.per):
+                if rows := segment.rows(leaf.per):
                     target = directory / video_name(leaf, i)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     self._held(segment.number, leaf).place(target, rows)
@@ -260,7 +247,3 @@ def _part(rows: Rows, run: Run, per: Per) -> Array:
     """Return the rows of a run; the first one of a segment has no transition."""
     assert isinstance(rows, np.ndarray)
     return rows[run.start + (per == "transition" and run.first) : run.stop]
-
-
-def _rows(segment: Segment, per: Per) -> int:
-    return segment.moments if per == "moment" else segment.transitions

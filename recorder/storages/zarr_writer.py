@@ -12,7 +12,7 @@ from recorder.errors import ClosedError, DamagedError
 from recorder.files import make_folder, remove, sync
 from recorder.leaf import Leaf, Per
 from recorder.storages.adopting import Adopting
-from recorder.storages.base import Reader, Run, Segment, Writer
+from recorder.storages.base import NO_LEAF, Reader, Run, Segment, Writer
 from recorder.storages.zarr_array import Grid
 from recorder.storages.zarr_chunking import ArrayPacker, Track
 from recorder.storages.zarr_parts import Entry, Part, read_part, write_part
@@ -20,9 +20,6 @@ from recorder.storages.zarr_reader import ZarrReader
 
 MOST_PARTS = 64
 """More checkpoint files than these are made one."""
-
-NO_LEAF = -1
-"""The rows of a class that this writer has no leaf of."""
 
 
 class ZarrWriter(Writer, Adopting):
@@ -140,7 +137,7 @@ class ZarrWriter(Writer, Adopting):
 
     def view(self, segment: Segment) -> Mapping[str, Column]:
         return {
-            path: SpanColumn(track.column(), 0, rows_of(segment, track.grid.leaf))
+            path: SpanColumn(track.column(), 0, segment.rows(track.grid.leaf.per))
             for path, track in self._tracks[segment.number].items()
         }
 
@@ -148,7 +145,7 @@ class ZarrWriter(Writer, Adopting):
         for path, grid in self._grids.items():
             packer = ArrayPacker(directory / f"{path}.zarr", grid)
             for segment in segments:
-                packer.copy(self._tracks[segment.number][path], rows_of(segment, grid.leaf))
+                packer.copy(self._tracks[segment.number][path], segment.rows(grid.leaf.per))
             packer.finish()
         return []
 
@@ -199,8 +196,3 @@ class ZarrWriter(Writer, Adopting):
         for segment, leaf, start, rows, data in entries:
             if segment in self._staged and leaf in self._grids:
                 self._tracks[segment][leaf].recover_chunk(start, rows, data)
-
-
-def rows_of(segment: Segment, leaf: Leaf) -> int:
-    """Return the rows of a segment in the class of a leaf."""
-    return segment.moments if leaf.per == "moment" else segment.transitions

@@ -12,16 +12,13 @@ import pytest
 
 from recorder.columns import Array
 from recorder.leaf import Leaf
-from recorder.storages.base import Counts, Reader, Segment, Storage
+from recorder.storages.base import NO_LEAF, Counts, Reader, Segment, Storage
 from recorder.testing.comparing import assert_rows
 from recorder.testing.diary import Diary
 from recorder.testing.shards import pack
 
 SMALL_BYTES = 64
 """Leaves with rows up to this size are also tried with `longest` rows."""
-
-NO_LEAF = -1
-"""The rows of a class that a writer has no leaf of."""
 
 
 class Contract:
