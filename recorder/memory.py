@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any, NamedTuple, overload
 
 import numpy as np
-from gymnasium.spaces import Space
 
 from recorder.columns import Array, Column, Rows
 from recorder.episode import Episode
 from recorder.episodes import EpisodeNote
 from recorder.errors import EpisodeError
 from recorder.leaf import JSON, Leaf, text_array
-from recorder.schema import ROW, Schema
+from recorder.recorded_spaces import RecordedSpaces
+from recorder.schema import Schema
 from recorder.shard import Manifest, Origin, manifest_of
 from recorder.storages.base import Run, Segment
 from recorder.storages.table import TableWriter
@@ -35,14 +35,14 @@ class Held(NamedTuple):
     nbytes: int
 
 
-class MemoryRecording(Sequence[Episode]):
+class MemoryRecording(RecordedSpaces, Sequence[Episode]):
     """The episodes that a `RecordingWriter(None, space)` has kept, in the order in which they ended.
 
     It reads as a `Recording` does: `len`, index, id, slice, iteration, `table`, `filter`, `note`, spaces and leaves.
     """
 
     def __init__(self) -> None:
-        self.schema: Schema
+        self._schema: Schema | None = None
         self.manifest: Manifest | None = None
         self._held: tuple[Held, ...] = ()
         self._seen = 0
@@ -106,6 +106,16 @@ class MemoryRecording(Sequence[Episode]):
         }
 
     @property
+    def schema(self) -> Schema:
+        """The spaces and leaves that all episodes have in common."""
+        assert self._schema is not None  # its writer gives it at once
+        return self._schema
+
+    @schema.setter
+    def schema(self, schema: Schema) -> None:
+        self._schema = schema
+
+    @property
     def leaves(self) -> dict[str, Leaf]:
         """The leaves of all episodes by path."""
         found = dict(self.schema.leaves)
@@ -122,26 +132,6 @@ class MemoryRecording(Sequence[Episode]):
     def nbytes(self) -> int:
         """About how many bytes of rows are held."""
         return sum(one.nbytes for one in self._held)
-
-    @property
-    def observation_space(self) -> Space[Any]:
-        """The observation space."""
-        return self._space("observation")
-
-    @property
-    def action_space(self) -> Space[Any]:
-        """The action space."""
-        return self._space("action")
-
-    @property
-    def space(self) -> Space[Any]:
-        """The space of a row, in a recording that is no series of steps."""
-        return self._space(ROW)
-
-    def _space(self, name: str) -> Space[Any]:
-        if name not in self.schema.spaces:
-            raise KeyError(f"this recording has the spaces {list(self.schema.spaces)}, not {name!r}")
-        return self.schema.spaces[name]
 
     @property
     def metadata(self) -> Mapping[str, JSON]:

@@ -13,7 +13,6 @@ from typing import Any, Literal, overload
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Space
 from numpy.typing import NDArray
 
 from recorder.catalogue import Catalogue, Place
@@ -23,7 +22,8 @@ from recorder.episodes import EpisodeNote
 from recorder.errors import RecorderError
 from recorder.leaf import JSON, Leaf, text_array
 from recorder.rebuilding import MakeEnv, environment_of
-from recorder.schema import ROW, Schema, compare
+from recorder.recorded_spaces import RecordedSpaces
+from recorder.schema import Schema, compare
 from recorder.shard import Manifest, Shard
 from recorder.spaces.env_spec import spec_from_json
 from recorder.storages.base import Reader
@@ -32,7 +32,7 @@ OPEN_READERS = 32
 """Shards whose files are open at once."""
 
 
-class Recording(Sequence[Episode]):
+class Recording(RecordedSpaces, Sequence[Episode]):
     """The episodes of one recording folder, or of several with the same spaces.
 
     `len`, index, slice and iteration go over episodes in the order in which this reader first saw them. Nothing is
@@ -182,26 +182,6 @@ class Recording(Sequence[Episode]):
     def steps(self) -> int:
         """The steps of all episodes."""
         return self._catalogue.steps
-
-    @property
-    def observation_space(self) -> Space[Any]:
-        """The observation space, as it was recorded."""
-        return self._space("observation")
-
-    @property
-    def action_space(self) -> Space[Any]:
-        """The action space, as it was recorded."""
-        return self._space("action")
-
-    @property
-    def space(self) -> Space[Any]:
-        """The space of a row, in a recording that is no series of steps."""
-        return self._space(ROW)
-
-    def _space(self, name: str) -> Space[Any]:
-        if name not in self.schema.spaces:
-            raise KeyError(f"this recording has the spaces {list(self.schema.spaces)}, not {name!r}")
-        return self.schema.spaces[name]
 
     def _latest(self) -> Manifest | None:
         rows = self._catalogue.rows

@@ -74,6 +74,10 @@ class Summary:
             kinds = (f"{path} ({kind})" for path, kind in sorted(self.unkept.items()))
             yield f"no data and not kept: {', '.join(kinds)}"
 
+    def said(self, verbose: int) -> str:
+        """Return the line, or with more than 1 all that is known."""
+        return self.text() if verbose > 1 else self.line()
+
     def text(self) -> str:
         """Return the line, and below it all that is known."""
         disk = self.disk

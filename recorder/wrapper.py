@@ -22,7 +22,8 @@ from gymnasium.wrappers import Autoreset
 from recorder.episode import Episode
 from recorder.episodes import Start
 from recorder.errors import ClosedError, EpisodeError, RowError
-from recorder.leaf import JSON, MOMENT_NAMES, Leaf
+from recorder.leaf import JSON, MOMENT_NAMES
+from recorder.recorded import Recorded
 from recorder.repeated import WhenBehind
 from recorder.replaying.states import GetState, required_get, state_space
 from recorder.routing import layouts
@@ -32,7 +33,6 @@ from recorder.selection import Memory, Selection
 from recorder.step_cost import StepCost
 from recorder.stepping import Hooks, MeasuredStep, Step, StepResult, compile_measured_step, compile_step
 from recorder.storages.base import Storage
-from recorder.storages.dict import DictStorage
 from recorder.summary import summarize
 from recorder.writing.capacity import Capacity
 from recorder.writing.committing import CommitOptions
@@ -49,7 +49,7 @@ class Records:
     """Marks a wrapper that records, of a single environment or of a vector environment."""
 
 
-class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs, Records):
+class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructorArgs, Records):
     """Records every episode of an environment into a folder.
 
     ```python
@@ -493,8 +493,7 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
             self._finish(end)
             self._writer.close(end)
             if first and self._verbose:
-                said = summarize(self._writer, self._ignored, self.cost)
-                print(said.text() if self._verbose > 1 else said.line(), file=sys.stderr)
+                print(summarize(self._writer, self._ignored, self.cost).said(self._verbose), file=sys.stderr)
         finally:
             super().close()
 
@@ -503,29 +502,9 @@ class Recorder(gym.Wrapper[ObsType, ActType, ObsType, ActType], RecordConstructo
         return False
 
     @property
-    def path(self) -> Path:
-        """The folder of the recording."""
-        return self._writer.path
-
-    @property
-    def leaves(self) -> list[Leaf]:
-        """The leaves of a row, with the dtypes that are known by now."""
-        return self._writer.leaves
-
-    @property
-    def storage(self) -> DictStorage:
-        """Which storage keeps which leaf."""
-        return self._writer.storage
-
-    @property
     def episode_id(self) -> str | None:
         """The id of the episode since the last reset, or None."""
         return self._writer.episode_id
-
-    @property
-    def unkept(self) -> dict[str, str]:
-        """The keys of infos that hold no data and are not recorded, with the type of what they hold."""
-        return dict(self._writer.pipeline.unkept) if self._writer.pipeline is not None else {}
 
     def __getstate__(self) -> Any:
         raise ClosedError(

@@ -33,7 +33,7 @@ FLOORS = (
     "storages.depth storages.dict",
     "storages",  # the storages by name
     "damage discarded episodes holdings index repeated schema shard versions writing.staging",
-    "episode memory routing routing.* selection writing writing.*",
+    "episode memory recorded recorded_spaces routing routing.* selection writing writing.*",
     "catalogue rebuilding recording",
     (
         "filming following gif preview replay_buffer replay_buffer.* replaying replaying.* statistics statistics.* "

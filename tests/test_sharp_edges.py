@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from recorder import LayoutError, Recorder, Recording, RowError, rewrite
+from recorder import LayoutError, Recorder, Recording, RowError, delete, label, rewrite
 from recorder.selection import Selection
 
 
@@ -127,3 +127,18 @@ def test_no_leaf_is_added_at_a_path_that_no_reader_takes(tmp_path: Path, path: s
     with pytest.raises(LayoutError, match=r"cannot be added|no path of a leaf"):
         rewrite(tmp_path, {path: np.arange(5.0)})
     assert Recording(tmp_path)[0].rewards.tolist() == [1.0] * 5
+
+
+def test_edits_with_arguments_of_another_form_say_what_they_take(tmp_path: Path) -> None:
+    with Recorder(Telling(), tmp_path, verbose=0) as env:
+        play(env, 2)
+    ids = [episode.id for episode in Recording(tmp_path)]
+    with pytest.raises(RowError, match=r"has 5 rows in episode .*, got one float"):
+        rewrite(tmp_path, {"reward": 1.0})
+    with pytest.raises(RowError, match="no one shape"):
+        rewrite(tmp_path, {"extra/x": [[1], [1, 2], [], [], []]})
+    with pytest.raises(ValueError, match="a list of ids, got the text"):
+        delete(tmp_path, ids[0])
+    with pytest.raises(ValueError, match="mappings of names by id"):
+        label(tmp_path, {ids[0]: None})
+    assert [episode.id for episode in Recording(tmp_path)] == ids

@@ -19,6 +19,8 @@ def delete(path: Path | str, episodes: Iterable[str]) -> Edit:
         KeyError: an id is that of no episode; nothing is deleted.
         BusyError: another process is editing the recording.
     """
+    if isinstance(episodes, str):
+        raise ValueError(f"episodes are a list of ids, got the text {episodes!r}")
     wanted = list(dict.fromkeys(episodes))
     with editing(path) as editor:
         found = chosen(editor.look(), wanted)

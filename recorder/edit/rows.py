@@ -88,6 +88,10 @@ def label(path: Path | str, labels: Mapping[str, Mapping[str, JSON]]) -> Edit:
         ValueError: a label is not JSON.
         BusyError: another process is editing the recording.
     """
+    if strange := [said for said in labels.values() if not isinstance(said, Mapping)]:
+        raise ValueError(
+            f"labels are mappings of names by id, such as {{id: {{'success': True}}}}, got {strange[0]!r:.80}"
+        )
     given = {episode: plain_json(said, "labels") for episode, said in labels.items()}
 
     def labelled(schema: Schema, episode: Episode, shard: Shard, number: int) -> Piece | None:
@@ -129,6 +133,8 @@ def chosen(holdings: Holdings, episodes: Iterable[str] | None) -> list[Holding]:
     """
     if episodes is None:
         return [holding for holding in holdings.counting if len(holding.kept)]
+    if isinstance(episodes, str):
+        raise ValueError(f"episodes are a list of ids, got the text {episodes!r}")
     wanted = set(episodes)
     found = []
     for shard, kept in holdings.counting:
@@ -199,7 +205,12 @@ def _new_leaf(schema: Schema, path: str, rows: Any) -> Leaf:
             f"{path!r} cannot be added: name it 'info/…' (a row for each moment), or 'extra/…' or a name of your own "
             f"before a slash (a row for each step)"
         )
-    array = np.asarray(rows)
+    try:
+        array = np.asarray(rows)
+    except ValueError as error:
+        raise RowError(
+            f"{path!r} cannot be added: its rows have no one shape, which a new leaf needs: {error}"
+        ) from error
     dtype = TEXT if array.dtype.kind in "UO" else array.dtype.name
     if dtype not in NUMBERS | {TEXT}:
         raise RowError(f"{path!r} cannot be kept: rows are numbers or texts, got {array.dtype}")
@@ -218,6 +229,10 @@ def _column(leaf: Leaf, rows: Any, note: EpisodeNote) -> Column:
         RowError: they do not fit, or are too many or too few.
     """
     expected = note.moments if leaf.per == "moment" else note.transitions
+    if not isinstance(rows, Sequence | np.ndarray) or (isinstance(rows, np.ndarray) and not rows.ndim):
+        raise RowError(
+            f"{leaf.path!r} has {expected} rows in episode {note.id}, got one {type(rows).__name__} {rows!r:.80}"
+        )
     if len(rows) != expected:
         raise RowError(f"{leaf.path!r} has {expected} rows in episode {note.id}, got {len(rows)}")
     if not leaf.sparse:
@@ -227,7 +242,7 @@ def _column(leaf: Leaf, rows: Any, note: EpisodeNote) -> Column:
     return SparseColumn(leaf, there, _filled(leaf, [row for row, present in zip(rows, there, strict=True) if present]))
 
 
-def _filled(leaf: Leaf, rows: Sequence[Any]) -> Column:
+def _filled(leaf: Leaf, rows: Sequence[Any] | Array) -> Column:
     """Return rows that are all there as a column."""
     plain = replace(leaf, sparse=False)
     if leaf.dtype == JSON_TEXT:

@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from recorder.episode import Episode
 from recorder.episodes import Start
 from recorder.errors import ClosedError, EpisodeError, RowError
-from recorder.leaf import JSON, Leaf
+from recorder.leaf import JSON
+from recorder.recorded import Recorded
 from recorder.routing.layouts import render_fps
 from recorder.schema import StepSpace
 from recorder.selection import Selection
 from recorder.shard import Origin
 from recorder.spaces.env_spec import spec_to_json
 from recorder.storages.base import Storage
-from recorder.storages.dict import DictStorage
 from recorder.summary import summarize
 from recorder.vector.batching import fitted_rows
 from recorder.vector.environments import (
@@ -58,7 +58,7 @@ Mask = NDArray[np.bool_]
 VectorResult = tuple[Any, Any, Any, Any, dict[str, Any]]
 
 
-class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any], Records):
+class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
     """Records every episode of every sub-environment of a vector environment into one folder.
 
     ```python
@@ -70,6 +70,8 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any], Records):
     the final one among them in every autoreset mode, and `env_index` in its labels. The rows that a vector
     environment fills in while it resets are not recorded.
     """
+
+    _writer: VectorWriter
 
     def __init__(
         self,
@@ -421,8 +423,7 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any], Records):
             self._writer.close(end)
             if first and self._verbose:
                 ignored = self._ignored + (self._writer.cutter.ignored if self._writer.cutter is not None else 0)
-                said = summarize(self._writer, ignored)
-                print(said.text() if self._verbose > 1 else said.line(), file=sys.stderr)
+                print(summarize(self._writer, ignored).said(self._verbose), file=sys.stderr)
         finally:
             super().close(**kwargs)
 
@@ -434,29 +435,9 @@ class VectorRecorder(VectorWrapper[Any, Any, Any, Any, Any], Records):
         return False
 
     @property
-    def path(self) -> Path:
-        """The folder of the recording."""
-        return self._writer.path
-
-    @property
-    def leaves(self) -> list[Leaf]:
-        """The leaves of a row of one sub-environment, with the dtypes that are known by now."""
-        return self._writer.leaves
-
-    @property
-    def storage(self) -> DictStorage:
-        """Which storage keeps which leaf."""
-        return self._writer.storage
-
-    @property
     def autoreset_mode(self) -> AutoresetMode:
         """How sub-environments are reset."""
         return self._mode
-
-    @property
-    def unkept(self) -> dict[str, str]:
-        """The keys of infos that hold no data and are not recorded, with the type of what they hold."""
-        return dict(self._writer.pipeline.unkept) if self._writer.pipeline is not None else {}
 
     def __getstate__(self) -> Any:
         raise ClosedError("a VectorRecorder cannot be copied or pickled: it owns a thread and files")
