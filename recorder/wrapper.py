@@ -167,6 +167,7 @@ class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], Record
         self._ignored = 0
         self._numbers = 0
         self._kept = Kept(0, 0)
+        self._enough = False
         self._unrecorded_end = False
         self._began = 0.0
         self._broken_at = -1
@@ -200,12 +201,14 @@ class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], Record
 
     def _has_enough(self) -> bool:
         """Return whether as many episodes are kept as are wanted, once `keep_if` has judged them."""
-        if not self._select.enough(*self._kept):
-            return False
+        if self._enough or not self._select.enough(*self._kept):
+            return self._enough
         if self._writer.pipeline is not None:
             self._writer.pipeline.catch_up()
         rejected = self._writer.rejected
-        return self._select.enough(self._kept.episodes - rejected.episodes, self._kept.steps - rejected.steps)
+        # It stays so, since no other episode begins; and no reset waits again.
+        self._enough = self._select.enough(self._kept.episodes - rejected.episodes, self._kept.steps - rejected.steps)
+        return self._enough
 
     def _meet(self, start: Start, observation: ObsType, info: dict[str, Any]) -> None:
         """Record the episode that a reset began, remember it, or let it run, as the selection says."""
