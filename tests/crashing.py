@@ -27,6 +27,7 @@ from recorder import DictStorage, Recorder, RecorderError, Recording, VideoStora
 from recorder.writing import recovery
 from recorder.writing.recovery import recover
 
+USUAL_SECONDS = recovery.UNBORN_SECONDS
 if __name__ == "__main__":
     recovery.UNBORN_SECONDS = 0.0  # of a staging folder that never got its name; not where tests import this
 STORAGE = DictStorage({"render": VideoStorage("h264rgb"), "observation": ZarrStorage()})
@@ -134,6 +135,7 @@ def attempt(work: Callable[[Path, Callable[[str], None]], None], folder: Path, a
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
+        recovery.UNBORN_SECONDS = USUAL_SECONDS  # it may have a writer that fails and one that begins
         try:
             bomb = Bomb(folder / "run", at, act)
             try:

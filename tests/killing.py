@@ -42,6 +42,7 @@ from recorder.verify import verify
 from recorder.writing import recovery
 from recorder.writing.recovery import recover
 
+USUAL_SECONDS = recovery.UNBORN_SECONDS
 if __name__ == "__main__":
     recovery.UNBORN_SECONDS = 0.0  # of a staging folder that never got its name; not where tests import this
 
@@ -136,6 +137,7 @@ def start(work: Callable[[], None]) -> int:
     """Do some work in a child."""
     process = os.fork()
     if process == 0:
+        recovery.UNBORN_SECONDS = USUAL_SECONDS  # two writers may begin at once
         try:
             work()
         finally:
@@ -153,6 +155,7 @@ def killed(folder: Path, case: Case, seed: int) -> tuple[Told, float, list[str]]
         os.close(descriptor)
     while seed % 10 and not all(log.stat().st_size for log in logs):  # one in ten may be killed before its first step
         time.sleep(0.01)
+        assert all(os.waitpid(process, os.WNOHANG) == (0, 0) for process in processes), f"{case}: a writer failed"
     time.sleep(case.seconds)
     seen = visible(folder / "run")
     for process in processes:
