@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from recorder.errors import DamagedError, GoneError, RecorderError
 from recorder.holdings import shard_names
 from recorder.index import (
+    FROM_SHARDS,
     INDEX,
     UNKNOWN,
     Entries,
@@ -25,13 +26,9 @@ from recorder.index import (
     joined,
     names_array,
     read_index,
-    write_index,
 )
 from recorder.schema import read_schema
 from recorder.shard import Shard
-
-FROM_SHARDS = 256
-"""From so many new shards on the index is read; fewer are opened one by one, so that damage is found at once."""
 
 OPEN_SHARDS = 1024
 """Shards of which the manifest and the list of episodes are kept in memory."""
@@ -112,20 +109,6 @@ class Folder:
                 if not skip_damaged:
                     raise type(error)(f"{error}; Recording(path, damaged='skip') reads all other shards") from error
                 self.damaged[path] = str(error)
-
-
-def save_index(recording: Path) -> tuple[int, int]:
-    """Bring the index of a recording up to date; return how many shards there are, and how many were new to it.
-
-    Raises:
-        DamagedError: a shard is damaged.
-        OSError: the folder cannot be written.
-    """
-    names, known = names_array(shard_names(recording)), read_index(recording).names
-    fresh = names[~np.isin(names, known)].astype(str).tolist()
-    if fresh:
-        write_index(recording, entries_of_shards((Shard(recording / "shards" / name) for name in fresh), ids=True))
-    return len(names), len(fresh)
 
 
 class Catalogue:

@@ -27,6 +27,9 @@ INDEX_BYTES = 1 << 30
 MOST_LINES = 256
 """With more lines the index is written anew as one: of many lines each takes as long to read as 50 shards in one."""
 
+FROM_SHARDS = 256
+"""From so many new shards on the index is read; fewer are opened one by one, so that damage is found at once."""
+
 UNKNOWN = -1
 """The lowest and the highest number of ids that are not all of the shard's own writer, or are not known."""
 

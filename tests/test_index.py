@@ -14,12 +14,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recorder import Recorder, Recording, catalogue
-from recorder.catalogue import save_index
+from recorder import Recorder, Recording, catalogue, indexing
 from recorder.cli import main
 from recorder.errors import DamagedError
 from recorder.files import files_below
 from recorder.index import INDEX, MOST_LINES, Entries, append, entries_of, line_of, read_index, write_index
+from recorder.indexing import save_index
 from recorder.shard import Shard, encode_manifest, read_manifest
 
 
@@ -313,3 +313,52 @@ def test_the_command_line_brings_the_index_up_to_date(path: Path, capsys: pytest
     assert main(["info", str(path), "--index", "--json"]) == 0
     assert capsys.readouterr().out == before
     assert len(read_index(path).names) == 4
+
+
+class TestWriters:
+    """Who records keeps the index up to date, where it pays."""
+
+    @pytest.fixture(autouse=True)
+    def _often(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(indexing, "FROM_SHARDS", 4)
+        monkeypatch.setattr("recorder.writing.committing.COMMITS", 3)
+
+    def test_a_writer_that_closes_indexes_what_there_is(self, tmp_path: Path) -> None:
+        record(tmp_path, 2)
+        assert not (tmp_path / INDEX).exists()
+        record(tmp_path, 3)
+        assert len(read_index(tmp_path).names) == 5
+        (at,) = {tuple(entry) for entry in read_index(tmp_path).numbers[:2, 2:].tolist()} - {(0, 1)}
+        assert at == (2, 3)
+        assert len(Recording(tmp_path)) == 10
+
+    def test_a_writer_indexes_as_it_goes(self, tmp_path: Path) -> None:
+        with Recorder(gym.make("CartPole-v1", max_episode_steps=3), tmp_path, flush_every=0, verbose=False) as env:
+            for count in range(1, 8):
+                env.reset(seed=count)
+                env.step(0)
+                env.end_episode()
+                env.flush()
+                assert len(read_index(tmp_path).names) == (6 if count >= 6 else 0)
+
+    def test_a_damaged_shard_stays_out_of_it(self, tmp_path: Path) -> None:
+        record(tmp_path, 3)
+        first = sorted((tmp_path / "shards").iterdir())[0]
+        (first / "episodes.h5").write_bytes(b"")
+        record(tmp_path, 1)
+        assert first.name.encode() not in read_index(tmp_path).names
+        assert len(read_index(tmp_path).names) == 3
+
+    def test_it_takes_a_bounded_number_at_a_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        record(tmp_path, 3)
+        monkeypatch.setattr(indexing, "AT_ONCE", 2)
+        record(tmp_path, 1)
+        names = [path.name.encode() for path in sorted((tmp_path / "shards").iterdir())]
+        assert read_index(tmp_path).names.tolist() == names[2:]
+
+    def test_where_it_cannot_be_written_nothing_else_fails(self, tmp_path: Path) -> None:
+        record(tmp_path, 4)
+        shutil.rmtree(tmp_path / "cache")
+        (tmp_path / "cache").write_text("a file")
+        record(tmp_path, 1)
+        assert len(Recording(tmp_path)) == 10

@@ -32,7 +32,7 @@ FLOORS = (
     "storages.zarr storages.zarr_*",
     "storages.depth storages.dict",
     "storages",  # the storages by name
-    "damage discarded episodes holdings index repeated schema shard versions writing.staging",
+    "damage discarded episodes holdings index indexing repeated schema shard versions writing.staging",
     "episode memory recorded recorded_spaces routing routing.* selection writing writing.*",
     "catalogue rebuilding recording",
     (

@@ -53,8 +53,8 @@ def info(
 
     Its episodes, steps and bytes, its leaves and how they are kept, and where it comes from.
     """
-    from recorder.catalogue import save_index
     from recorder.cli.describing import recording_facts
+    from recorder.indexing import save_index
     from recorder.recording import Recording
 
     if index:

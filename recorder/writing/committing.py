@@ -18,6 +18,7 @@ from recorder.digests import DIGEST, digests, is_digest
 from recorder.discarded import QUOTA, trim
 from recorder.episodes import EpisodeNote, encode_notes
 from recorder.files import is_not_now, make_folder, remove, sync, write_file
+from recorder.indexing import COMMITS, keep_index
 from recorder.leaf import Leaf
 from recorder.repeated import WhenBehind, check_when_behind, is_mark
 from recorder.shard import Origin, manifest_of, pack, seal, shard_name
@@ -305,6 +306,8 @@ class Committer:
         self._writer.forget([note.number for note in notes])
         if self._evictor is not None:
             self._evictor.sweep()
+        if self._shards % COMMITS == 0:
+            keep_index(self._recording)
         if reason:
             self.tally.trimmed += trim(self._recording, self._options.trash)
 
@@ -339,6 +342,8 @@ class Committer:
         finally:
             self._writer.close()
             self._staging.close(keep=not done)
+        if self._shards:
+            keep_index(self._recording)
 
 
 def sums(reward: Rows, runs: Sequence[Run]) -> list[float]:
