@@ -10,7 +10,9 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete
 
 from recorder import HDF5Storage, MismatchError, Recorder, Recording, ZarrStorage, layout
+from recorder.leaf import Leaf
 from recorder.storages.zarr_writer import ZarrWriter
+from recorder.writing.pipeline import Ring
 
 STEPS = 60
 PICTURE = (256, 256, 3)
@@ -163,3 +165,15 @@ def test_the_recorder_measures_what_it_costs(tmp_path: Path) -> None:
     assert env.cost.count >= 25  # of the 50, at two milliseconds each
     assert 0 < quantiles.p50 <= quantiles.p99 <= quantiles.most
     assert quantiles.p50 < 0.002  # the environment's own time is not in it
+
+
+def test_the_last_picture_stands_for_others_in_the_first_rows_that_are_taken_over_too() -> None:
+    leaf = Leaf("observation", (96, 96, 3), "uint8")
+    ring = Ring([leaf], "repeat", [leaf])
+    pictures, marks = ring.slots["observation"], ring.skipped
+    assert isinstance(pictures, np.ndarray) and marks is not None
+    for row in range(6):
+        marks[row] = row % 3 != 0
+        pictures[row] = 99 if marks[row] else row + 1
+    rows = ring.take(0, 6)["observation"]
+    assert isinstance(rows, np.ndarray) and rows[:, 0, 0, 0].tolist() == [1, 1, 1, 4, 4, 4]

@@ -128,7 +128,9 @@ class Ring:
             taken = rows[path]
             assert isinstance(taken, np.ndarray)
             if marks.any():
-                taken = rows[path] = stand_in(taken, marks, None if self._black else self._last.get(path))
+                # The very first row is a reset, whose picture is always taken.
+                last = None if self._black else self._last.get(path, taken[0])
+                taken = rows[path] = stand_in(taken, marks, last)
             self._last[path] = taken[-1].copy()
             rows[mark_path(leaf)] = marks.copy()
 
