@@ -24,9 +24,11 @@ class Selection:
         pictures_every: take a picture only in every n-th row, and let the last one stand in the others, which
             `repeated/<leaf>` marks. Pictures that lie in tables are small, and always taken.
         last_seconds: record nothing until `trigger()`; then what the running episode brought in so many seconds
-            before, which was kept in memory, and the rest of it.
+            before, which was kept in memory, and the rest of it. Episodes that `every`, `first` or `when` name are
+            recorded whole, the others wait for the trigger.
 
-    `every`, `first` and `when` add up: what one of them names is recorded. Without any, all episodes are.
+    `every`, `first` and `when` add up: what one of them names is recorded. Without any, all episodes are, or none
+    before a trigger.
 
     >>> [number for number in range(30) if Selection(first=3, every=10).names(number)]
     [0, 1, 2, 10, 20]
@@ -52,9 +54,9 @@ class Selection:
             raise ValueError(f"last_seconds is a time in seconds, got {self.last_seconds}")
 
     def names(self, number: int) -> bool:
-        """Return whether the episode with this number, counted from 0, is to be recorded."""
+        """Return whether the episode with this number, counted from 0, is to be recorded from its reset on."""
         if not self.every and not self.first and self.when is None:
-            return True
+            return self.last_seconds is None
         if number < self.first or (self.every and number % self.every == 0):
             return True
         return self.when is not None and bool(self.when(number))
@@ -64,6 +66,16 @@ class Selection:
         return (self.max_episodes is not None and episodes >= self.max_episodes) or (
             self.max_steps is not None and steps >= self.max_steps
         )
+
+    @property
+    def limits(self) -> str:
+        """The most that is wanted, in words.
+
+        >>> Selection(max_episodes=5).limits
+        'max_episodes=5'
+        """
+        limits = {"max_episodes": self.max_episodes, "max_steps": self.max_steps}
+        return " and ".join(f"{name}={limit}" for name, limit in limits.items() if limit is not None)
 
 
 class Remembered(NamedTuple):

@@ -215,16 +215,19 @@ class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], Record
         number = self._numbers
         self._numbers += 1
         self._unrecorded_end = False
-        if self._has_enough() or not self._select.names(number):
+        if self._memory is not None:
+            self._memory.clear()
+        if self._has_enough():
             self._step = Recorder._unselected_step
+        elif self._select.names(number):
+            self._begin(start, observation, info)
         elif self._memory is not None:
             self._began = time.perf_counter()
-            self._memory.clear()
             self._memory.add({"observation": observation, "time": 0.0, **self._seen()}, info)
             self._remembered_start = start
             self._step = Recorder._remembered_step
         else:
-            self._begin(start, observation, info)
+            self._step = Recorder._unselected_step
 
     def _seen(self) -> dict[str, Any]:
         """Return what is looked at in each moment besides the observation."""
@@ -401,15 +404,18 @@ class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], Record
         the label `first_step` is the number of steps before it.
 
         Raises:
-            EpisodeError: there is no memory, which `select=Selection(last_seconds=…)` gives, or nothing is in it.
+            EpisodeError: there is no memory, which `select=Selection(last_seconds=…)` gives; or nothing is in it, since
+                no episode has begun, or it was discarded or ended by hand, or as many are kept as are wanted.
         """
         if self._memory is None:
             raise EpisodeError("trigger() needs a memory: pass select=Selection(last_seconds=10)")
         if self._writer.episode_id is not None:
             self._writer.label(**labels)
             return
+        if self._enough:
+            raise EpisodeError(f"trigger() comes too late: {self._select.limits} is reached, and no more is recorded")
         if not self._memory.rows:
-            raise EpisodeError("trigger() has no episode: call reset() first")
+            raise EpisodeError("trigger() has no episode: none has begun, or it was discarded or ended; call reset()")
         self._record_memory(self._memory, labels)
 
     def _record_memory(self, memory: Memory, labels: Mapping[str, JSON]) -> None:
@@ -477,6 +483,8 @@ class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], Record
         """Return whether the running episode was not selected, or is only in memory, which is then cleared."""
         if self._memory is not None and self._writer.episode_id is None:
             self._memory.clear()
+            if self._step is Recorder._remembered_step:
+                self._step = Recorder._unselected_step
             return True
         return self._step is Recorder._unselected_step
 

@@ -222,6 +222,37 @@ class TestTrigger:
         ):
             env.trigger()
 
+    def test_an_episode_that_no_number_names_waits_for_it(self, tmp_path: Path) -> None:
+        select = Selection(every=2, last_seconds=60)
+        with Recorder(CountingEnv(3), tmp_path, select=select, verbose=0) as env:
+            for number in range(6):
+                run(env, 1)
+                if number in (2, 3):
+                    env.trigger(fell=True)
+        found = [(episode.labels.get("fell", False), episode.end) for episode in Recording(tmp_path)]
+        assert found == [(False, "terminated"), (True, "terminated"), (True, "terminated"), (False, "terminated")]
+
+    def test_it_says_when_as_much_is_kept_as_is_wanted(self, tmp_path: Path) -> None:
+        select = Selection(max_episodes=1, last_seconds=60)
+        with Recorder(CountingEnv(3), tmp_path, select=select, verbose=0) as env:
+            run(env, 1)
+            env.trigger()
+            run(env, 1)
+            with pytest.raises(EpisodeError, match="max_episodes=1 is reached"):
+                env.trigger()
+        assert len(Recording(tmp_path)) == 1
+
+    @pytest.mark.parametrize("stop", [Recorder.discard, Recorder.end_episode])
+    def test_what_was_given_up_is_not_kept(self, tmp_path: Path, stop: Any) -> None:
+        with Recorder(CountingEnv(9), tmp_path / "run", select=Selection(last_seconds=60), verbose=0) as env:
+            env.reset()
+            env.step(0)
+            stop(env)
+            env.step(0)  # must not begin a memory in the middle of an episode
+            with pytest.raises(EpisodeError, match="discarded or ended"):
+                env.trigger()
+        assert not (tmp_path / "run").exists()
+
 
 def test_a_vector_recorder_counts_over_all_sub_environments(tmp_path: Path) -> None:
     envs = SyncVectorEnv([partial(CountingEnv, 2), partial(CountingEnv, 3)])
