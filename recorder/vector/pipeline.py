@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from recorder.columns import Array, Ragged, Rows, concatenate, dense_take, ragge
 from recorder.episodes import EpisodeNote, Start
 from recorder.leaf import JSON_TEXT, TEXT, Leaf, text_array
 from recorder.selection import Selection
-from recorder.storages.base import Run
+from recorder.storages.base import Run, runs_of
 from recorder.vector.batching import lane_by_lane, nothing
 from recorder.vector.cutting import Cut, Mask, empty_marks
 from recorder.vector.events import Finals, Finish, Hole, Reset, Said, Starts, Stopped
@@ -152,8 +152,7 @@ class VectorPipeline(Pipeline):
             goes_on = True if self.mode == AutoresetMode.SAME_STEP else ~piece.done[-1]
             self._running = cut.on[-1] & goes_on
             self.ignored += int(np.count_nonzero(~(cut.on | piece.marks.absent)))
-            for ending in endings:
-                self._guard(self._end, ending)
+            self._end_all(endings)
             self._pending = open_endings
             self._starts = {key: start for key, start in self._starts.items() if key[0] >= stop}
 
@@ -304,7 +303,7 @@ class VectorPipeline(Pipeline):
 
     def _append(self, piece: Piece, cut: Cut, rows: Mapping[str, Rows]) -> None:
         """Hand the rows lane by lane to the sink, and behind them the final ones of what was reset at once."""
-        runs = list(map(Run, cut.segments.tolist(), cut.starts.tolist(), cut.stops.tolist(), cut.firsts.tolist()))
+        runs = runs_of(cut.segments.tolist(), cut.starts.tolist(), cut.stops.tolist(), cut.firsts.tolist())
         finals: list[tuple[int, int]] = []
         if self.mode == AutoresetMode.SAME_STEP:
             steps, lanes = np.nonzero(piece.done & cut.before)
@@ -374,18 +373,27 @@ class VectorPipeline(Pipeline):
     def _close_pending(self) -> None:
         """End the episodes that were over, of which nothing more can be said."""
         pending, self._pending = self._pending, {}
-        for ending in pending.values():
-            self._guard(self._end, ending)
+        self._end_all(list(pending.values()))
+
+    def _end_all(self, endings: Sequence[Ending]) -> None:
+        """End episodes; where one of them makes trouble, the others end all the same."""
+        end, unselected = self.sink.end, self._unselected
+        for note, reason in endings:
+            number = note.number
+            self._notes.pop(number, None)
+            self._began.pop(number, None)
+            if number in unselected:
+                unselected.remove(number)
+                continue
+            if self.select is not None and not reason:
+                self._kept = self._kept.plus(note.transitions)
+            try:
+                end(note, reason)
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+                self._note_error(error)
 
     def _end(self, ending: Ending) -> None:
-        self._notes.pop(ending.note.number, None)
-        self._began.pop(ending.note.number, None)
-        if ending.note.number in self._unselected:
-            self._unselected.remove(ending.note.number)
-            return
-        if not ending.reason:
-            self._kept = self._kept.plus(ending.note.transitions)
-        self.sink.end(ending.note, ending.reason)
+        self._end_all([ending])
 
 
 def _final(final: Finals | None, leaf: Leaf, lane: int) -> Any:

@@ -381,11 +381,15 @@ class Pipeline:
         try:
             work(*arguments)
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            if self._error is None:
-                self._error = error
-            self.ring.limit = -1
+            self._note_error(error)
             return False
         return True
+
+    def _note_error(self, error: BaseException) -> None:
+        """Let the stepping thread raise what went wrong, the first of it."""
+        if self._error is None:
+            self._error = error
+        self.ring.limit = -1
 
     def _round(self) -> None:
         """Take over what is there, do what is due, and sleep until more comes."""
