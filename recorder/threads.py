@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
+from pathlib import Path
 from queue import SimpleQueue
 
 Task = Callable[[], object]
@@ -35,6 +36,30 @@ def side_by_side(tasks: Sequence[Task], most: int | None = None) -> None:
         _crew(os.getpid()).call(work.help, helpers)
     work.help()
     work.wait()
+
+
+@contextmanager
+def ordinary_threads() -> Iterator[None]:
+    """Give this thread, and those that a library starts meanwhile, the scheduling back that this one has now.
+
+    SVT-AV1 lets its threads and its caller run in real time where it may, as root: they keep everything else off the
+    cores, the loop that is recorded and other programs.
+    """
+    before = _threads()
+    usual = (os.sched_getscheduler(0), os.sched_getparam(0)) if before else None
+    try:
+        yield
+    finally:
+        if usual is not None:
+            for thread in (0, *(_threads() - before)):
+                with suppress(OSError):  # it has ended, or may not be changed
+                    os.sched_setscheduler(thread, *usual)
+
+
+def _threads() -> set[int]:
+    """Return the threads of this process, none where the system does not list them."""
+    folder = Path("/proc/self/task")
+    return {int(entry.name) for entry in folder.iterdir()} if hasattr(os, "SCHED_FIFO") and folder.is_dir() else set()
 
 
 _shared_by = 1

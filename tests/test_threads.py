@@ -6,11 +6,12 @@ import sys
 import textwrap
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from recorder import threads
-from recorder.threads import side_by_side
+from recorder.threads import ordinary_threads, side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +112,35 @@ def test_tasks_are_done_while_the_interpreter_ends() -> None:
         [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60, check=True
     )
     assert result.stdout.strip() == "9"
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_FIFO"), reason="the system has no threads of real time")
+def test_threads_that_a_library_starts_run_as_their_caller_does() -> None:
+    """Some libraries let their threads run in real time where they may, which keeps all else off the cores."""
+    done = threading.Event()
+    asked: list[bool] = []
+
+    def greedy() -> None:
+        try:
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            asked.append(True)
+        except PermissionError:
+            asked.append(False)
+        done.wait(30)
+
+    def policies() -> set[int]:
+        return {os.sched_getscheduler(int(task.name)) for task in Path("/proc/self/task").iterdir()}
+
+    thread = threading.Thread(target=greedy)
+    with ordinary_threads():
+        thread.start()
+        while not asked:
+            time.sleep(0.001)
+        assert (os.SCHED_FIFO in policies()) == asked[0]
+    try:
+        assert policies() == {os.SCHED_OTHER}
+    finally:
+        done.set()
+        thread.join()
+    if not asked[0]:
+        pytest.skip("only root may have threads of real time")

@@ -6,7 +6,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +19,7 @@ from av.video.reformatter import VideoReformatter
 from recorder.columns import Array
 from recorder.leaf import Leaf
 from recorder.storages.video_hardware import HARDWARE, Hardware
+from recorder.threads import ordinary_threads
 
 MP4 = {"movflags": "hybrid_fragmented+frag_every_frame", "flush_packets": "1"}
 """A frame reaches the kernel when the next one comes, and a closed file is an ordinary MP4. This costs 122
@@ -262,6 +263,7 @@ class Encoder:
         self.coded = 0
         self._coding = coding
         self._canvas = _canvas(coding)
+        self._greedy = CODECS[coding.codec].encoder == "libsvtav1"  # as root its threads run in real time
         self._reformatter = VideoReformatter()
         self._file = GrowingFile(path)
         self._container = av.open(
@@ -281,7 +283,7 @@ class Encoder:
     def _add_stream(self) -> av.VideoStream:
         """Add the only stream, with the colours that its frames have."""
         coding, codec = self._coding, CODECS[self._coding.codec]
-        if codec.encoder == "libsvtav1":
+        if self._greedy:
             os.environ.setdefault("SVT_LOG", "0")  # else it prints ten lines to stderr for each video
         stream = self._container.add_stream(*_told(coding))
         assert isinstance(stream, av.VideoStream)
@@ -308,7 +310,8 @@ class Encoder:
         for i, row in enumerate(rows):
             frame = self._frame(row, rows.flags.c_contiguous and i + 1 < len(rows))
             frame.pts = self.frames
-            self._mux(frame)
+            with ordinary_threads() if self._greedy and not self.frames else nullcontext():
+                self._mux(frame)
             self.frames += 1
 
     def _mux(self, frame: av.VideoFrame | None) -> None:

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -1235,3 +1236,18 @@ def test_decoders_run_no_threads_that_a_child_would_miss(tmp_path: Path) -> None
         before = len(list(Path("/proc/self/task").iterdir()))
         column[:]
         assert len(list(Path("/proc/self/task").iterdir())) == before
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system does not list threads")
+def test_an_encoder_takes_no_core_from_the_loop_by_running_in_real_time(tmp_path: Path) -> None:
+    before = policies()
+    assert set(before.values()) == {os.SCHED_OTHER}, "of something before"
+    with closing(VideoStorage(codec="av1").writer(tmp_path, [IMAGE])) as writer:
+        fill(writer, {IMAGE.path: noise(IMAGE, 7)}, end=False)
+        assert len(policies()) > len(before)
+        assert set(policies().values()) == {os.SCHED_OTHER}
+
+
+def policies() -> dict[int, int]:
+    """Return how each thread of this process is scheduled."""
+    return {int(task.name): os.sched_getscheduler(int(task.name)) for task in Path("/proc/self/task").iterdir()}
