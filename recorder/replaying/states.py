@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.spaces import Space
+from gymnasium.utils import RecordConstructorArgs
 
 from recorder.errors import EpisodeError
 
@@ -68,6 +69,28 @@ def required_get(env: gym.Env[Any, Any], get: GetState | None, what: str) -> Cal
     if get is not None:
         return partial(get, env)
     return required_access(env, None, what).get
+
+
+class WithState(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Gives an environment `get_state()` and `set_state(state)`, for which workers of an AsyncVectorEnv are asked."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        """Wrap an environment whose state can be read and set.
+
+        Raises:
+            EpisodeError: nobody knows how.
+        """
+        RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+        self._access = required_access(env, None, "WithState")
+
+    def get_state(self) -> Any:
+        """Return the state of the simulator, as data."""
+        return self._access.get()
+
+    def set_state(self, state: Any) -> None:
+        """Set a state that `get_state` returned."""
+        self._access.set(state)
 
 
 def _levels(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:

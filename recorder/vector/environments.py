@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -15,12 +15,24 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from recorder.episodes import Start
 from recorder.errors import EpisodeError
 from recorder.leaf import JSON
+from recorder.routing.layouts import render_fps
+from recorder.shard import Origin
+from recorder.spaces.env_spec import spec_to_json
+from recorder.versions import environment_versions
+from recorder.writing.opening import plain_json
 
 RESET_MASK = "reset_mask"
 """The option of `reset` that says which sub-environments to reset."""
 
 _FOR_VECTORS = ("num_envs", "vectorization_mode", "vector_kwargs", "wrappers", "disable_env_checker")
 """Arguments of `make_vec` that are kept in its spec, and none of an environment."""
+
+
+class Generators(NamedTuple):
+    """Whether the states of generators are kept, and whether they may be unused since they were seeded."""
+
+    kept: bool
+    unused: bool
 
 
 def autoreset_mode(env: VectorEnv[Any, Any, Any], given: AutoresetMode | str | None) -> AutoresetMode:
@@ -124,6 +136,31 @@ def generator_states(env: VectorEnv[Any, Any, Any], lanes: Sequence[int], *, unu
         seeds = base.get_attr("np_random_seed") if unused else [None] * env.num_envs
         return [_start(states[lane], seeds[lane]) for lane in lanes]
     return [Start(None, None, None)] * len(lanes)
+
+
+def starts_of(
+    env: VectorEnv[Any, Any, Any], seed: Any, lanes: Sequence[int], options: Any, generators: Generators
+) -> dict[int, Start]:
+    """Return how the episodes of these lanes begin: from their seeds, or from their generators as they are."""
+    seeds = lane_seeds(env, seed)
+    starts = {lane: Start(seeds[lane], options, None) for lane in lanes}
+    unseeded = [lane for lane in lanes if seeds[lane] is None]
+    if generators.kept and unseeded:
+        states = generator_states(env, unseeded, unused=generators.unused)
+        starts |= {lane: state._replace(options=options) for lane, state in zip(unseeded, states, strict=True)}
+    return starts
+
+
+def origin_of_lanes(env: VectorEnv[Any, Any, Any], mode: AutoresetMode, about: Mapping[str, JSON]) -> Origin:
+    """Return where the episodes come from: one sub-environment, and what is said of all of them together."""
+    spec = single_spec(env)
+    described: Any = sample_environment(env) or env.unwrapped
+    return Origin(
+        None if spec is None else spec_to_json(spec),
+        render_fps(env),
+        plain_json({"vector": kind_of(env, mode), **about}, "about"),
+        environment_versions(described),
+    )
 
 
 def _start(generator: Any, seed: Any) -> Start:

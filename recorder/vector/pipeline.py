@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode
 from recorder.columns import Array, Ragged, Rows, concatenate, dense_take, ragged
 from recorder.episodes import EpisodeNote, Start
 from recorder.leaf import JSON_TEXT, TEXT, Leaf, text_array
+from recorder.schema import SEEN
 from recorder.selection import Selection
 from recorder.storages.base import Run, runs_of
 from recorder.vector.batching import lane_by_lane, nothing
@@ -337,6 +338,8 @@ class VectorPipeline(Pipeline):
         if leaf.path.split("/")[0] == "observation":
             values = [_final(piece.finals.get(k), leaf, lane) for k, lane in finals]
             return concatenate([main, _rows_of(values, leaf)])
+        if leaf.path.split("/")[0] in SEEN:  # what could be seen there was the next episode already
+            return concatenate([main, _rows_of([nothing(leaf)] * len(finals), leaf)])
         index = np.array([lane * piece.steps + k for k, lane in finals])
         return concatenate([main, dense_take(main, index)])
 
@@ -355,10 +358,13 @@ class VectorPipeline(Pipeline):
         return all_times - offsets
 
     def _note_missing(self, piece: Piece, cut: Cut, finals: list[tuple[int, int]]) -> None:
+        unseen = {f"final_{path.split('/')[0]}": "missing" for path in self._leaves if path.split("/")[0] in SEEN}
         for k, lane in finals:
             final = piece.finals.get(k)
-            if final is None or lane in final.missing or lane not in final.lanes:
-                self._notes[int(cut.segments_at(np.array([lane]), np.array([k - 1]))[0])].labels.update(MISSING)
+            absent = final is None or lane in final.missing or lane not in final.lanes
+            if absent or unseen:
+                note = self._notes[int(cut.segments_at(np.array([lane]), np.array([k - 1]))[0])]
+                note.labels.update(unseen | (MISSING if absent else {}))
 
     def _infos_until(self, stop: int, start: int) -> list[tuple[int, Any]]:
         """Return the infos of the rows up to `stop`, with their places counted from `start`."""

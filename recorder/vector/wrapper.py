@@ -14,7 +14,6 @@ from typing import Any, Literal
 import numpy as np
 from gymnasium.spaces import Space
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
-from gymnasium.vector.utils import iterate
 from numpy.typing import NDArray
 
 from recorder.episode import Episode
@@ -22,29 +21,24 @@ from recorder.episodes import Start
 from recorder.errors import ClosedError, EpisodeError, RowError
 from recorder.leaf import JSON
 from recorder.recorded import Recorded
-from recorder.routing.layouts import render_fps
+from recorder.replaying.states import GetState
 from recorder.schema import StepSpace
 from recorder.selection import Selection
-from recorder.shard import Origin
-from recorder.spaces.env_spec import spec_to_json
 from recorder.storages.base import Storage
 from recorder.summary import summarize
-from recorder.vector.batching import fitted_rows
 from recorder.vector.environments import (
+    Generators,
     autoreset_mode,
     generator_states,
     is_split,
-    kind_of,
-    lane_seeds,
-    levels,
-    sample_environment,
-    single_spec,
+    origin_of_lanes,
+    starts_of,
     taken_mask,
 )
-from recorder.vector.events import Finals, Hole, Reset, Said, Starts, Stopped
-from recorder.vector.infos import FINAL_OBSERVATION
+from recorder.vector.events import Hole, Reset, Said, Starts, Stopped
+from recorder.vector.resetting import Resetting, final_observation, finals_of
+from recorder.vector.seeing import Sight
 from recorder.vector.writer import VectorWriter
-from recorder.versions import environment_versions
 from recorder.wrapper import Records, kept_options
 from recorder.writing.capacity import Capacity
 from recorder.writing.committing import CommitOptions
@@ -85,6 +79,8 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
         keep_if: Callable[[Episode], object] | None = None,
         select: Selection | None = None,
         failures: Path | str | None = None,
+        record_render: bool = False,
+        record_state: bool | GetState = False,
         auto_seed: bool = False,
         generators: bool = True,
         autoreset_mode: AutoresetMode | str | None = None,
@@ -95,6 +91,7 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
         trash: int = 1 << 30,
         capacity: Capacity | None = None,
         digests: bool = True,
+        when_behind: Literal["block"] = "block",
         verbose: int = 1,
     ) -> None:
         """Wrap `env`; nothing is on disk before its first step.
@@ -109,6 +106,10 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
             keep_if: called with each finished `Episode`; a false result puts it aside. It runs on another thread.
             select: which episodes are recorded, counted over all sub-environments in the order in which they begin.
             failures: the folder of a second recording for episodes that `keep_if` does not keep.
+            record_render: also keep what `env.render()` shows of each sub-environment, as the leaf `render`.
+            record_state: also keep the state of each sub-environment, as the leaf `state`: True where they offer it, or
+                a function `get(env)`, which for others than a SyncVectorEnv is given the vector environment and
+                returns a state for each.
             auto_seed: give each reset without a seed one of 32 bits for each sub-environment.
             generators: keep the state of a sub-environment's generator before a reset without a seed, by which its
                 episode replays. An AsyncVectorEnv is asked for them at the end of episodes.
@@ -120,22 +121,34 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
             trash: bytes of discarded episodes that are kept in `discarded/`; 0 deletes them at once.
             capacity: how many steps, bytes or episodes the recording keeps; the oldest go as new ones come.
             digests: keep a sum of each picture that is coded with loss, by which a replay is compared exactly.
+            when_behind: `block`: a step waits where the encoder or the disk is slower. Nothing else can be had.
             verbose: what to say at `close`: 0 or False nothing, 1 a line with what is on disk, 2 all that is known.
 
         Raises:
             MismatchError: the folder holds a recording that differs; the message lists how.
             ExistsError: the folder cannot be used.
             LayoutError: a storage cannot keep a leaf as promised, or `exclude` names no leaf.
-            EpisodeError: the autoreset mode is none of Gymnasium's.
+            EpisodeError: the autoreset mode is none of Gymnasium's; or frames, states or pictures that are left out
+                cannot be had, and the message says why.
             WriteError: nothing can be written there.
         """
         super().__init__(env)
-        self._mode = _mode_of(env, autoreset_mode)
-        spec = single_spec(env)
-        described: Any = sample_environment(env) or env.unwrapped
+        if when_behind != "block":
+            raise EpisodeError(
+                f"when_behind={when_behind!r} is for single Recorders: in any step of a vector environment a "
+                f"sub-environment may begin an episode, whose picture cannot be left out. A VectorRecorder waits"
+            )
+        self._resetting = Resetting(env, _mode_of(env, autoreset_mode))
+        self._sight = Sight(env, render=record_render, state=record_state)
         self._writer = VectorWriter(
             path,
-            StepSpace(env.single_observation_space, env.single_action_space, dict(extra or {})),
+            StepSpace(
+                env.single_observation_space,
+                env.single_action_space,
+                dict(extra or {}),
+                record_render,
+                bool(record_state),
+            ),
             lanes=env.num_envs,
             select=_for_vectors(select),
             storage=storage,
@@ -151,23 +164,16 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
                 failures=None if failures is None else Path(failures).absolute(),
                 capacity=capacity,
             ),
-            origin=Origin(
-                None if spec is None else spec_to_json(spec),
-                render_fps(env),
-                plain_json({"vector": kind_of(env, self._mode), **(about or {})}, "about"),
-                environment_versions(described),
-            ),
+            origin=origin_of_lanes(env, self._resetting.mode, about or {}),
         )
         self._extra: dict[str, Any] | None = None
         self._extra_names = tuple(extra or ())
         self._auto_seed = auto_seed
-        self._generators = generators and is_split(env)
         self._split = is_split(env)
-        self._plain = len(levels(env)) == 1
+        self._generators = generators and self._split
         self._verbose = verbose
         self._recording = False
         self._ready = False
-        self._reported = False
         self._ended: Mask = np.zeros(env.num_envs, bool)
         self._ignored = 0
         # The thread keeps the writer alive, so what ends with the wrapper must hang on the wrapper.
@@ -189,22 +195,11 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
         if seed is None and self._auto_seed:
             seeds = [secrets.randbelow(1 << 32) for _ in range(self.num_envs)]
             seed = seeds if self._split else seeds[0]
-        starts = self._starts(seed, others, mask)
+        generators = Generators(self._generators, unused=not self._ready)
+        starts = starts_of(self.env, seed, np.flatnonzero(mask).tolist(), kept_options(others), generators)
         observations, infos = self.env.reset(seed=seed, options=options)
         self._begin(mask, starts, self._labels_of(seed), observations, infos)
         return observations, infos
-
-    def _starts(self, seed: Any, options: Mapping[str, Any] | None, mask: Mask) -> dict[int, Start]:
-        """Return how the episodes of these lanes begin: from their seeds, or from their generators as they are."""
-        kept, seeds = kept_options(options), lane_seeds(self.env, seed)
-        lanes = np.flatnonzero(mask).tolist()
-        unseeded = [lane for lane in lanes if seeds[lane] is None]
-        starts = {lane: Start(seeds[lane], kept, None) for lane in lanes}
-        if self._generators and unseeded:
-            states = generator_states(self.env, unseeded, unused=not self._ready)
-            given = zip(unseeded, states, strict=True)
-            starts |= {lane: state._replace(options=kept) for lane, state in given}
-        return starts
 
     def _labels_of(self, seed: Any) -> dict[str, JSON]:
         """Return the seed of a batched environment as a label: it is the seed of no sub-environment."""
@@ -215,8 +210,8 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
     ) -> None:
         """Record the row of a reset."""
         writer = self._writer
-        values = {"observation": observations, "time": time.perf_counter()}
         try:
+            values = {"observation": observations, "time": time.perf_counter(), **self._sight.look(writer)}
             writer.prepare(values)
             self._room()
             self._put(tuple(values), tuple(values.values()))
@@ -274,7 +269,7 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
             writer.prepare({"action": actions, **extra})
             self._ready = True
             assert writer.cutter is not None
-            writer.cutter.mode = self._mode
+            writer.cutter.mode = self._resetting.mode
         self._room()
         self._put(("action", *extra), (actions, *extra.values()))
         self._extra = None
@@ -289,8 +284,10 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
         values = (observations, _exact_floats(rewards), np.asarray(terminations), np.asarray(truncations))
         done: Mask = np.logical_or(values[2], values[3])
         self._put(RESULT, (*values, time.perf_counter()))
+        if seen := self._sight.look(self._writer):
+            self._put(tuple(seen), tuple(seen.values()))
         if self._ended.any():
-            self._check_reset(values[1], done)
+            self._resetting.check_step(values[1], done, self._ended)
         lanes = np.flatnonzero(done).tolist()
         if lanes:
             self._end(lanes, infos)
@@ -300,12 +297,14 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
 
     def _end(self, lanes: Sequence[int], infos: Any) -> None:
         """Take what there is of sub-environments that ended: their final observations, or how they will begin."""
-        final = infos.get(FINAL_OBSERVATION) if isinstance(infos, dict) else _final_of_list(infos)
-        if final is not None and self._mode != AutoresetMode.SAME_STEP:
-            self._meet_same_step()
-        if self._mode == AutoresetMode.SAME_STEP:
-            self._writer.tell(self._finals(lanes, final))
-        elif self._mode == AutoresetMode.NEXT_STEP and self._generators:
+        final, schema = final_observation(infos), self._writer.schema
+        if final is not None:
+            self._resetting.meet_final()
+            if self._writer.cutter is not None:
+                self._writer.cutter.mode = self._resetting.mode
+        if self._resetting.mode == AutoresetMode.SAME_STEP:
+            self._writer.tell(finals_of(lanes, final, self, schema.nodes["observation"], schema.leaves))
+        elif self._resetting.mode == AutoresetMode.NEXT_STEP and self._generators:
             starts = dict(zip(lanes, generator_states(self.env, lanes), strict=True))
             self._tell_next(Starts(starts))
 
@@ -313,38 +312,6 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
         """Let something belong to the row after the one that is about to be complete."""
         assert self._writer.cutter is not None
         self._writer.cutter.tell(event, self._writer.ring.head + 1)
-
-    def _meet_same_step(self) -> None:
-        """Believe what the environment does more than what it says of itself."""
-        self._report("an episode ended with its final observation in the infos, as with SameStep; so it is recorded")
-        self._mode = AutoresetMode.SAME_STEP
-        if self._writer.cutter is not None:
-            self._writer.cutter.mode = self._mode
-
-    def _check_reset(self, rewards: Any, done: Mask) -> None:
-        """Report it where a step that is to be a reset gives a reward, or the end of an episode."""
-        if self._mode == AutoresetMode.NEXT_STEP and (
-            done[self._ended].any() or (self._plain and rewards[self._ended].any())
-        ):
-            self._report("the step after the end of an episode was none that resets: it gave a reward or an end")
-
-    def _report(self, what: str) -> None:
-        if not self._reported:
-            warnings.warn(
-                f"{self.env} says autoreset_mode={self._mode.value}, but {what}; pass autoreset_mode= to "
-                f"VectorRecorder to say how it resets",
-                stacklevel=5,
-            )
-        self._reported = True
-
-    def _finals(self, lanes: Sequence[int], final: Any) -> Finals:
-        """Return the final observations of sub-environments that were reset at once."""
-        values = _by_lane(final, self.observation_space, self.num_envs)
-        missing = frozenset(lane for lane in lanes if values is None or values[lane] is None)
-        there = [lane for lane in lanes if lane not in missing]
-        node = self._writer.schema.nodes["observation"]
-        rows = fitted_rows(node, self._writer.schema.leaves, [values[lane] for lane in there] if values else [])
-        return Finals(there, rows, missing)
 
     def _failed(self, row: int, result: VectorResult | None, error: BaseException) -> None:
         """Take note of what ended a step: the environment raised, its row was refused, or an interrupt came."""
@@ -437,7 +404,7 @@ class VectorRecorder(Recorded, VectorWrapper[Any, Any, Any, Any, Any], Records):
     @property
     def autoreset_mode(self) -> AutoresetMode:
         """How sub-environments are reset."""
-        return self._mode
+        return self._resetting.mode
 
     def __getstate__(self) -> Any:
         raise ClosedError("a VectorRecorder cannot be copied or pickled: it owns a thread and files")
@@ -458,19 +425,3 @@ def _exact_floats(rewards: Any) -> Any:
     """Return rewards as float64, which holds what most simulators give; others are left to the plain walk."""
     array = np.asarray(rewards)
     return array.astype(np.float64) if array.dtype.name in ("float32", "float16", "int32", "int16", "int8") else array
-
-
-def _by_lane(final: Any, space: Space[Any], lanes: int) -> Sequence[Any] | None:
-    """Return final observations one by one: they come as an array of objects, as a list, or as a batch."""
-    if final is None:
-        return None
-    if isinstance(final, list) or (isinstance(final, np.ndarray) and final.dtype == object):
-        return list(final) if len(final) == lanes else None
-    return list(iterate(space, final))
-
-
-def _final_of_list(infos: Any) -> list[Any] | None:
-    """Return the final observations of infos that come as a list."""
-    if not isinstance(infos, list) or not any(FINAL_OBSERVATION in info for info in infos):
-        return None
-    return [info.get(FINAL_OBSERVATION) for info in infos]
