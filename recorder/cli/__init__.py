@@ -23,6 +23,7 @@ from recorder.cli import (
     mending,
     previewing,
     reading,
+    reobserving,
     replaying,
     showing,
     statistics,
@@ -43,6 +44,9 @@ app.command("preview", epilog=previewing.EXAMPLES, context_settings={"ignore_unk
     previewing.preview
 )
 app.command("replay", epilog=replaying.EXAMPLES, context_settings={"ignore_unknown_options": True})(replaying.replay)
+app.command("reobserve", epilog=reobserving.EXAMPLES, context_settings={"ignore_unknown_options": True})(
+    reobserving.reobserve
+)
 app.command("follow", epilog=following.EXAMPLES)(following.follow)
 app.command("verify", epilog=mending.VERIFY_EXAMPLES)(mending.verify)
 app.command("recover", epilog=mending.RECOVER_EXAMPLES)(mending.recover)

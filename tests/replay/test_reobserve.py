@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ from recorder import (
     replay,
     replay_all,
 )
+from recorder.cli import main
 from recorder.verify import verify
 from recorder.writing.recovery import recover
 
@@ -237,3 +239,41 @@ def test_a_kill_on_the_way_loses_no_episode_and_brings_none_twice(tmp_path: Path
     assert [found[name].end for name in ids] == ["terminated", "terminated", "recovered"]
     assert len(found[ids[2]]) >= 290
     assert {replay(found[name], CountingEnv(400)).verdict for name in ids} == {"exact"}
+
+
+class TestCommand:
+    def test_the_recorded_environment_made_otherwise(self, carts: Recording, tmp_path: Path, capsys: Any) -> None:
+        target = tmp_path / "film"
+        assert main(["reobserve", str(carts.paths[0]), str(target), "0", "-1", "--render", "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        assert said == {"path": str(target), "kept": [carts[0].id, carts[2].id], "put_aside": {}}
+        for episode in Recording(target):
+            assert episode.columns["render"].shape == (len(episode) + 1, 400, 600, 3)
+            assert replay(episode).verdict == "exact"
+        assert main(["reobserve", str(carts.paths[0]), str(target)]) == 1
+        assert "existing" in capsys.readouterr().err
+
+    def test_another_environment_by_name_and_what_is_put_aside(
+        self, carts: Recording, tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "carts_of_mine.py").write_text(
+            "import gymnasium as gym\nfrom gymnasium.wrappers import FlattenObservation, TransformReward\n"
+            "def good(): return FlattenObservation(gym.make('CartPole-v1', max_episode_steps=8))\n"
+            "def bad(): return TransformReward(good(), lambda reward: 2 * reward)\n"
+        )
+        monkeypatch.chdir(tmp_path)
+        path = str(carts.paths[0])
+        assert main(["reobserve", path, "good", "--env", "carts_of_mine:good"]) == 0
+        assert capsys.readouterr().out.strip().endswith("3 episodes made again, 0 put aside")
+        assert main(["reobserve", path, "bad", "1:3", "--env", "carts_of_mine:bad", "--json"]) == 1
+        said = json.loads(capsys.readouterr().out)
+        assert said["kept"] == [] and list(said["put_aside"]) == [carts[1].id, carts[2].id]
+        assert main(["reobserve", path, "bad2", "--env", "carts_of_mine:bad", "--tolerance", "1"]) == 0
+
+    def test_other_arguments_of_the_environment(self, tmp_path: Path) -> None:
+        pytest.importorskip("gym_pusht")
+        path, target = str(tmp_path / "push"), tmp_path / "pixels"
+        assert main(["record", "gym_pusht:gym_pusht/PushT-v0", "--to", path, "--max-steps", "4", "--seed", "0"]) == 0
+        assert main(["reobserve", path, str(target), "--kwargs", '{"obs_type": "pixels"}']) == 0
+        (episode,) = Recording(target)
+        assert episode.observations.shape == (5, 96, 96, 3)
