@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -10,9 +13,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.play import play
 
-from recorder import Recorder, RecorderError, Recording
+import recorder
+from recorder import Recorder, RecorderError, Recording, replay_all
 from recorder.cli import main
 from recorder.cli.policies import load_policy, sb3_algorithm
 
@@ -65,6 +68,33 @@ def test_a_policy_of_stable_baselines_is_recorded(tmp_path: Path) -> None:
         np.testing.assert_array_equal(chosen, episode.actions)
 
 
+@pytest.mark.sb3
+def test_a_policy_that_was_trained_is_recorded_by_the_command_and_replays(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="stable-baselines3 needs torch")
+    from stable_baselines3 import PPO
+
+    model = PPO("MlpPolicy", "CartPole-v1", n_steps=128, batch_size=64, seed=0, device="cpu").learn(512)
+    model.save(tmp_path / "ppo.zip")
+    command = ["record", "CartPole-v1", "--episodes", "3", "--seed", "5", "--policy", "sb3:ppo.zip", "--to", "run"]
+    done = subprocess.run(
+        [sys.executable, "-m", "recorder", *command, "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(recorder.__file__).parent.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["episodes"] == 3
+    recording = Recording(tmp_path / "run")
+    assert recording.metadata["policy"] == "sb3:ppo.zip"
+    assert [episode.seed for episode in recording] == [5, 6, 7]
+    for episode in recording:
+        chosen = [model.predict(one, deterministic=True)[0] for one in episode.observations[:-1]]
+        np.testing.assert_array_equal(chosen, episode.actions)
+    assert {report.verdict for report in replay_all(recording, progress=False)} == {"exact"}
+
+
 def test_a_person_plays_as_many_episodes_as_are_wanted(tmp_path: Path) -> None:
     command = ["record", "CartPole-v1", "--to", str(tmp_path), "--policy", "human", "--keys", '{"a": 0, "d": 1}']
     assert main([*command, "--episodes", "2", "--seed", "3", "--label", "who=me", "--max-steps", "5"]) == 0
@@ -81,6 +111,8 @@ def test_an_environment_without_keys_says_how_to_give_them(tmp_path: Path, capsy
 
 
 def test_play_in_user_code_records(tmp_path: Path) -> None:
+    from gymnasium.utils.play import play  # which warns where matplotlib is absent
+
     class StopError(Exception):
         pass
 
