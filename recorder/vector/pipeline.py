@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from recorder.columns import Array, Ragged, Rows, concatenate, dense_take, ragged
+from recorder.columns import Rows
 from recorder.episodes import EpisodeNote, Start
-from recorder.leaf import JSON_TEXT, TEXT, Leaf, text_array
+from recorder.leaf import Leaf
 from recorder.schema import SEEN
 from recorder.selection import Selection
 from recorder.storages.base import Run, runs_of
-from recorder.vector.batching import lane_by_lane, nothing
-from recorder.vector.cutting import Cut, Mask, empty_marks
+from recorder.vector.cutting import Cut, Mask
 from recorder.vector.events import Finals, Finish, Hole, Reset, Said, Starts, Stopped
 from recorder.vector.infos import Place, columns
+from recorder.vector.pieces import Piece, piece_column, piece_times
 from recorder.writing.pipeline import Pipeline, Ring, Sink
 from recorder.writing.writer import Kept
 
@@ -32,22 +32,6 @@ class Ending(NamedTuple):
 
     note: EpisodeNote
     reason: str = ""
-
-
-class Piece:
-    """Rows `[start, stop)` of the ring while they are cut, and what was said in between."""
-
-    def __init__(self, start: int, stop: int, lanes: int) -> None:
-        self.start = start
-        self.steps = stop - start
-        self.lanes = lanes
-        self.marks = empty_marks(self.steps, lanes)
-        self.terminated: Mask = np.zeros((self.steps, lanes), bool)
-        self.done: Mask = np.zeros((self.steps, lanes), bool)
-        self.resets: list[tuple[int, Mask]] = []
-        self.labels: list[tuple[int, Mapping[str, Any]]] = []
-        self.said: list[tuple[int, Said | Stopped]] = []
-        self.finals: dict[int, Finals] = {}
 
 
 class VectorPipeline(Pipeline):
@@ -315,47 +299,15 @@ class VectorPipeline(Pipeline):
         if self._unselected:
             runs = [run for run in runs if run.segment not in self._unselected]
         place = Place(piece.steps, self._lanes, finals)
-        taken: dict[str, Rows] = {path: self._column(leaf, rows, piece, finals) for path, leaf in self._leaves.items()}
+        taken: dict[str, Rows] = {path: piece_column(leaf, rows, piece, finals) for path, leaf in self._leaves.items()}
         if "time" in taken:
-            taken["time"] = self._times(rows["time"], runs, place)
+            taken["time"] = piece_times(rows["time"], runs, place, self._began)
         infos = self._infos_until(piece.start + piece.steps, piece.start)
         if infos:
             taken.update(columns(infos, place, self._keep_info, self.unkept.__setitem__))
         if runs:
             self.sink.append(taken, runs)
         self._note_missing(piece, cut, finals)
-
-    def _column(
-        self, leaf: Leaf, rows: Mapping[str, Rows], piece: Piece, finals: list[tuple[int, int]]
-    ) -> Array | Ragged:
-        """Return the rows of one leaf lane by lane, and the final ones."""
-        if leaf.path == "time":
-            return np.empty(0)
-        lengths = rows.get(f"{leaf.path}%lengths") if leaf.ragged else None
-        main = lane_by_lane(rows[leaf.path], lengths, leaf, self._lanes)
-        if not finals:
-            return main
-        if leaf.path.split("/")[0] == "observation":
-            values = [_final(piece.finals.get(k), leaf, lane) for k, lane in finals]
-            return concatenate([main, _rows_of(values, leaf)])
-        if leaf.path.split("/")[0] in SEEN:  # what could be seen there was the next episode already
-            return concatenate([main, _rows_of([nothing(leaf)] * len(finals), leaf)])
-        index = np.array([lane * piece.steps + k for k, lane in finals])
-        return concatenate([main, dense_take(main, index)])
-
-    def _times(self, times: Rows, runs: list[Run], place: Place) -> Array:
-        """Return the seconds since the row 0 of the episode that each row belongs to."""
-        assert isinstance(times, np.ndarray)
-        all_times = np.concatenate([np.tile(times, self._lanes), times[[k for k, _ in place.finals]]])
-        if not runs:
-            return all_times
-        starts = np.array([run.start for run in runs])
-        began = np.array([self._began[run.segment] for run in runs])
-        order = np.argsort(starts)
-        edges = np.append(starts[order], place.length)
-        offsets = np.zeros(place.length)
-        offsets[edges[0] :] = np.repeat(began[order], np.diff(edges))
-        return all_times - offsets
 
     def _note_missing(self, piece: Piece, cut: Cut, finals: list[tuple[int, int]]) -> None:
         unseen = {f"final_{path.split('/')[0]}": "missing" for path in self._leaves if path.split("/")[0] in SEEN}
@@ -400,17 +352,3 @@ class VectorPipeline(Pipeline):
 
     def _end(self, ending: Ending) -> None:
         self._end_all([ending])
-
-
-def _final(final: Finals | None, leaf: Leaf, lane: int) -> Any:
-    """Return the final value of a leaf in a lane, or what stands for one that is missing."""
-    if final is None or lane in final.missing or lane not in final.lanes:
-        return nothing(leaf)
-    return final.rows[leaf.path][final.lanes.index(lane)]
-
-
-def _rows_of(values: list[Any], leaf: Leaf) -> Array | Ragged:
-    """Return values of one leaf as rows."""
-    if leaf.ragged:
-        return ragged(values, leaf)
-    return text_array(values) if leaf.dtype in (TEXT, JSON_TEXT) else np.array(values, leaf.numpy_dtype)
