@@ -404,6 +404,7 @@ class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], Record
         the label `first_step` is the number of steps before it.
 
         Raises:
+            RowError: a row in memory does not fit; it is listed as refused, and the others are recorded.
             EpisodeError: there is no memory, which `select=Selection(last_seconds=…)` gives; or nothing is in it, since
                 no episode has begun, or it was discarded or ended by hand, or as many are kept as are wanted.
         """
@@ -425,13 +426,30 @@ class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], Record
         (first, info), *rest = memory.take()
         writer.begin_checked(Start(None, None, None) if dropped else self._remembered_start)
         writer.label(**memory.labels, **({"first_step": dropped} if dropped else {}), **labels)
-        self._put_first({name: value for name, value in first.items() if name in MOMENT_NAMES}, info)
-        for values, info in rest:
-            writer.prepare(values)
-            writer.put(values, info)
+        try:
+            self._put_first({name: value for name, value in first.items() if name in MOMENT_NAMES}, info)
+        except BaseException:
+            writer.finish("reset")
+            self._step = Recorder._unselected_step
+            raise
+        unfit = [error for values, info in rest if (error := self._put_remembered(values, info)) is not None]
         self._go_on()
         if ended:
             self._over(bool(rest and rest[-1].values["terminated"]))
+        if unfit:
+            raise unfit[0]
+
+    def _put_remembered(self, values: dict[str, Any], info: Mapping[str, Any]) -> RowError | None:
+        """Put a row from memory, or list it as refused where it does not fit, and return why."""
+        writer = self._writer
+        try:
+            writer.prepare(values)
+            writer.put(values, info)
+        except RowError as error:
+            call = writer.calls
+            writer.note.refused.append(call)
+            return refused(error, call)
+        return None
 
     def _finish(self, end: str) -> None:
         """Close the episode that is open, if there is one."""

@@ -14,7 +14,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import SyncVectorEnv
 
-from recorder import EpisodeError, MismatchError, Recorder, Recording, VectorRecorder
+from recorder import EpisodeError, MismatchError, Recorder, Recording, RowError, VectorRecorder
 from recorder.selection import Memory, Selection
 from tests.environments import CountingEnv
 
@@ -241,6 +241,23 @@ class TestTrigger:
             with pytest.raises(EpisodeError, match="max_episodes=1 is reached"):
                 env.trigger()
         assert len(Recording(tmp_path)) == 1
+
+    def test_a_row_in_memory_that_does_not_fit_is_listed_and_the_others_kept(self, tmp_path: Path) -> None:
+        class Misfit(CountingEnv):
+            def step(self, action: Any) -> Any:
+                observation, *rest = super().step(action)
+                return (np.zeros(7) if self.steps == 2 else observation, *rest)
+
+        with Recorder(Misfit(6), tmp_path, select=Selection(last_seconds=60), verbose=0) as env:
+            env.reset(seed=1)
+            for step in range(6):
+                env.step(0)
+                if step == 3:
+                    with pytest.raises(RowError, match="step 2 is not recorded"):
+                        env.trigger(fell=True)
+        (episode,) = Recording(tmp_path)
+        assert episode.observations[:, 0].tolist() == [0, 1, 3, 4, 5, 6]
+        assert list(episode.refused) == [2] and episode.end == "terminated" and episode.labels["fell"]
 
     @pytest.mark.parametrize("stop", [Recorder.discard, Recorder.end_episode])
     def test_what_was_given_up_is_not_kept(self, tmp_path: Path, stop: Any) -> None:
