@@ -14,7 +14,9 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from recorder import EpisodeError, Recorder, Recording, RowError, VectorRecorder, replay
 from recorder.replaying.states import WithState
+from recorder.storages.base import Run
 from recorder.vector.seeing import batch
+from recorder.writing import committing
 
 
 class WalkEnv(gym.Env[Any, Any]):
@@ -181,3 +183,12 @@ class TestWhatCannotBeHad:
         for values in ([np.zeros(2), np.zeros(3)], [{"a": 1}, {"b": 1}], [(1, 2), (1,)]):
             with pytest.raises(RowError, match="not alike"):
                 batch("state", values)
+
+
+def test_rewards_of_many_rows_are_summed_as_those_of_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    reward = np.arange(20, dtype=np.float64)
+    runs = [Run(0, 0, 5, True), Run(1, 7, 8, True), Run(2, 8, 8), Run(3, 9, 20)]
+    few = committing.sums(reward, runs)
+    assert few == [10.0, 0.0, 0.0, float(sum(range(9, 20)))]
+    monkeypatch.setattr(committing, "MANY_ROWS", 1)
+    assert committing.sums(reward, runs) == few
