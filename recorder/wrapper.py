@@ -231,6 +231,8 @@ class Recorder(Recorded, gym.Wrapper[ObsType, ActType, ObsType, ActType], Record
 
     def _seen(self) -> dict[str, Any]:
         """Return what is looked at in each moment besides the observation."""
+        if not self._render and self._get_state is None:
+            return {}
         seen = {"render": self.env.render()} if self._render else {}
         return seen | ({"state": self._get_state()} if self._get_state is not None else {})
 

@@ -38,8 +38,9 @@ RING_ROWS = 8192
 BATCH_BYTES = 4 << 20
 """The worker is woken for so many bytes, or for half a ring: to wake it costs both threads more than small rows do."""
 
-ATTEND_EVERY, MOST_STRIDE = 1e-3, 64
-"""A step in so many seconds, or in so many steps, is measured; it costs a microsecond more than others."""
+EACH_BELOW, ATTEND_EVERY, MOST_STRIDE = 1250.0, 4e-3, 256
+"""Below so many rows a second each step is measured, above it one in so many seconds, or in so many steps: it costs
+some microseconds more than others."""
 
 PATIENCE = 0.05
 """Seconds that the worker rests after something went wrong."""
@@ -227,11 +228,11 @@ class Pipeline:
         return waiting[0] < rows and waiting[1] <= RING_BYTES and self._late() <= latest
 
     def _stride(self) -> int:
-        """Return for how many rows nothing need be attended to: for a millisecond of the loop's time."""
+        """Return for how many rows nothing need be attended to: one of a slow loop, milliseconds of a fast one."""
         now, before = time.perf_counter(), self._attended
         self._attended = now, self.ring.head
-        rows = self.ring.head - before[1]
-        return max(1, min(MOST_STRIDE, int(ATTEND_EVERY * rows / max(now - before[0], 1e-9))))
+        pace = (self.ring.head - before[1]) / max(now - before[0], 1e-9)
+        return 1 if pace <= EACH_BELOW else min(MOST_STRIDE, int(ATTEND_EVERY * pace))
 
     def _late(self) -> float:
         """Return by how many seconds a row has waited too long to be saved; less than nothing if none has.
