@@ -1241,11 +1241,11 @@ def test_decoders_run_no_threads_that_a_child_would_miss(tmp_path: Path) -> None
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="the system does not list threads")
 def test_an_encoder_takes_no_core_from_the_loop_by_running_in_real_time(tmp_path: Path) -> None:
     before = policies()
-    assert set(before.values()) == {os.SCHED_OTHER}, "of something before"
     with closing(VideoStorage(codec="av1").writer(tmp_path, [IMAGE])) as writer:
         fill(writer, {IMAGE.path: noise(IMAGE, 7)}, end=False)
-        assert len(policies()) > len(before)
-        assert set(policies().values()) == {os.SCHED_OTHER}
+        fresh = {thread: policy for thread, policy in policies().items() if before.get(thread) != policy}
+        assert len(fresh) > 10
+        assert not {os.SCHED_FIFO, os.SCHED_RR} & set(fresh.values())
 
 
 def policies() -> dict[int, int]:
