@@ -11,7 +11,7 @@ import zarr
 from tqdm import tqdm
 
 from recorder.convert.zarr_plan import Choice, FinalObservation, Rename, ZarrPlan, plan_zarr
-from recorder.convert.zarr_rows import add_rows, grouped
+from recorder.convert.zarr_rows import add_rows, check_first, grouped
 from recorder.errors import MismatchError
 from recorder.leaf import JSON
 from recorder.recording import Recording
@@ -19,9 +19,10 @@ from recorder.replay_buffer.buffer import ReplayBuffer
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.committing import BufferWriter
 from recorder.replay_buffer.creating import BufferOptions
+from recorder.replay_buffer.encoding import threads
+from recorder.replay_buffer.filling import Target, filled
+from recorder.replay_buffer.folder_place import FolderPlace
 from recorder.replay_buffer.opening import StoreLike
-from recorder.replay_buffer.targets import mark_complete, open_target
-from recorder.replay_buffer.zipping import writable_place
 from recorder.shard import versions
 from recorder.spaces.space_json import space_to_json
 
@@ -73,29 +74,32 @@ def to_zarr(
         statistics: also keep mean, standard deviation, range and quantiles of each key in the attributes; of pictures
             some are decoded for that.
         append: go on with a buffer that is there.
-        overwrite: remove a buffer that is there.
+        overwrite: replace a buffer that is there, when the new one is whole: until then, and if anything fails, the
+            old one stays. In a store that cannot rename, such as a URL, it is removed when everything was checked.
         progress: whether to show a bar; by default on a terminal.
         storage_options: what fsspec or obstore needs to open a URL.
 
     Raises:
-        ExistsError: the path exists, and neither `append` nor `overwrite` was given.
+        ExistsError: the path exists, and neither `append` nor `overwrite` was given, or it holds the recording.
         LayoutError: a name is that of no leaf, or a leaf that was named cannot be an array.
         MismatchError: the buffer there has other arrays.
         RowError: a leaf is absent from a step; the episodes before are committed.
     """
     source = recording if isinstance(recording, Recording) else Recording(recording)
     options = BufferOptions(image_codec, numeric, frames_per_shard, zarr_format)
+    target, count = Target(path, storage_options, append, overwrite), threads(workers)
     plan = plan_zarr(source, Choice(keys, rename, flat, final_observation), options, episodes)
-    with writable_place(path, storage_options, append=append, overwrite=overwrite) as place:
-        said = provenance(source, plan)
-        open_target(place, plan.specs, options, said, append=append, overwrite=overwrite)
-        with BufferWriter(place, workers) as writer:
+    for folder in source.paths:
+        target.check_apart(FolderPlace(Path(folder)))
+    if overwrite:
+        check_first(source, plan)
+    with filled(target, plan.specs, options, provenance(source, plan)) as place:
+        with BufferWriter(place, count) as writer:
             convert(source, plan, writer, progress)
         if statistics:
             from recorder.statistics.storing import store_statistics  # only who asks for them pays for the import
 
             store_statistics(zarr.open_group(place.store, path=place.path, mode="r+"), most_frames=MOST_FRAMES)
-        mark_complete(place)
     return ReplayBuffer(path, storage_options)
 
 

@@ -13,11 +13,11 @@ from recorder.episode import Episode
 from recorder.errors import RowError
 from recorder.leaf import TEXT
 from recorder.recording import Recording
-from recorder.replay_buffer.copying import coded_alike, copy_rows
+from recorder.replay_buffer.copying import Span, coded_alike, copy_spans
 from recorder.replay_buffer.fitting import fit_rows
 from recorder.replay_buffer.writing import ArrayWriter
 
-GROUP_BYTES, GROUP_EPISODES = 8 << 20, 1024
+GROUP_BYTES, GROUP_EPISODES = 32 << 20, 1024
 """Episodes that are read at once: no more of either, but for one that is longer."""
 
 
@@ -39,21 +39,37 @@ def grouped(recording: Recording, plan: ZarrPlan, done: frozenset[str]) -> Itera
         yield group
 
 
+def check_first(recording: Recording, plan: ZarrPlan) -> None:
+    """Look at the first row of each array, before anything is written or removed.
+
+    Raises:
+        RowError: it is absent, or its value is not exact in the array.
+    """
+    filled = (recording[position] for position in plan.episodes)
+    first = next((episode for episode in filled if len(episode)), None)
+    if first is not None:
+        for each in plan.keys:
+            checked(each, _column(each, first)[each.shift : each.shift + 1])
+
+
+def _column(plan: KeyPlan, episode: Episode) -> Column:
+    column = episode.columns.get(plan.leaf.path)
+    if column is None:
+        raise RowError(f"episode {episode.id} has no {plan.leaf.path!r}; leave it out of keys")
+    return column
+
+
 def add_rows(plan: KeyPlan, group: Sequence[Episode], writer: ArrayWriter) -> None:
     """Add the rows of some episodes to an array.
 
     Raises:
         RowError: a row is absent, or its value is not exact in the array.
     """
-    columns = [episode.columns.get(plan.leaf.path) for episode in group]
+    columns = [_column(plan, episode) for episode in group]
     lengths = [len(episode) for episode in group]
-    for episode, column in zip(group, columns, strict=True):
-        if column is None:
-            raise RowError(f"episode {episode.id} has no {plan.leaf.path!r}; leave it out of keys")
-    there = [column for column in columns if column is not None]
-    if len(there) == 1 or not _add_joined(plan, there, lengths, writer):
-        for column, length in zip(there, lengths, strict=True):
-            copy_rows(column, plan.shift, plan.shift + length, writer, partial(checked, plan))
+    if len(columns) == 1 or not _add_joined(plan, columns, lengths, writer):
+        spans = [Span(column, plan.shift, plan.shift + length) for column, length in zip(columns, lengths, strict=True)]
+        copy_spans(spans, writer, partial(checked, plan))
 
 
 def _add_joined(plan: KeyPlan, columns: Sequence[Column], lengths: Sequence[int], writer: ArrayWriter) -> bool:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from itertools import chain, islice
 from typing import Any, Literal
 
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
 from recorder.errors import LayoutError, MismatchError
+from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.buffer import ReplayBuffer
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.committing import BufferWriter
 from recorder.replay_buffer.creating import BufferOptions
+from recorder.replay_buffer.encoding import threads
+from recorder.replay_buffer.filling import Target, check_codecs, filled
 from recorder.replay_buffer.fitting import fit_episode
 from recorder.replay_buffer.metadata import OURS
 from recorder.replay_buffer.opening import StoreLike
-from recorder.replay_buffer.specs import Schema, parse_specs
-from recorder.replay_buffer.targets import mark_complete, open_target, root_attributes
-from recorder.replay_buffer.zipping import writable_place
+from recorder.replay_buffer.specs import ArraySpec, Schema, parse_specs
+from recorder.replay_buffer.targets import root_attributes
 
 
 def create_zarr_replay_buffer(
@@ -56,7 +59,8 @@ def create_zarr_replay_buffer(
         zarr_format: 3 with shards, or 2, which diffusion_policy reads.
         workers: threads; as many as cores by default.
         append: go on with a buffer that is there.
-        overwrite: remove a buffer that is there.
+        overwrite: replace a buffer that is there, when the new one is whole: until then, and if anything fails, the
+            old one stays. In a store that cannot rename, such as a URL, it is removed when the first episode fits.
         progress: whether to show a bar; by default on a terminal.
         storage_options: what fsspec or obstore needs to open a URL.
 
@@ -66,17 +70,58 @@ def create_zarr_replay_buffer(
         MismatchError: the buffer there has other arrays, or other episodes than those that come again.
         LayoutError: a spec or a codec is none.
     """
-    where = getattr(path_or_schema, "zarr_path") if isinstance(path_or_schema, Schema) else path_or_schema  # noqa: B009
-    said = specs if specs is not None else path_or_schema
+    where, parsed = _asked(path_or_schema, specs)
+    options = BufferOptions(image_codec, numeric, frames_per_shard, zarr_format)
+    target, count = Target(where, storage_options, append, overwrite), threads(workers)
+    coming = _checked(episodes, total_episodes)
+    if overwrite:
+        check_codecs(parsed, options)
+        coming = begun(coming, parsed)
+    with filled(target, parsed, options, {}) as place, BufferWriter(place, count) as writer, threadpool_limits(1):
+        add_episodes(writer, coming, total_episodes, progress)
+    return ReplayBuffer(where, storage_options)
+
+
+def _asked(
+    path_or_schema: StoreLike | Schema, specs: Mapping[str, Any] | Schema | None
+) -> tuple[StoreLike, dict[str, ArraySpec]]:
+    """Return where the buffer is to be, and the spec of each array.
+
+    Raises:
+        LayoutError: nobody says one of them, or a spec is none.
+    """
+    said = path_or_schema if specs is None else specs
     if not isinstance(said, Schema | Mapping) or (specs is None and not isinstance(said, Schema)):
         raise LayoutError("specs say which arrays the buffer has: by key shape and dtype, or get_zarr_array_specs()")
-    options = BufferOptions(image_codec, numeric, frames_per_shard, zarr_format)
-    with writable_place(where, storage_options, append=append, overwrite=overwrite) as place:
-        open_target(place, parse_specs(said), options, {}, append=append, overwrite=overwrite)
-        with BufferWriter(place, workers) as writer, threadpool_limits(1):
-            add_episodes(writer, episodes, total_episodes, progress)
-        mark_complete(place)
-    return ReplayBuffer(where, storage_options)
+    parsed = parse_specs(said)
+    if not isinstance(path_or_schema, Schema):
+        return path_or_schema, parsed
+    where: StoreLike | None = getattr(path_or_schema, "zarr_path", None)
+    if where is None:
+        raise LayoutError(f"{path_or_schema!r:.80} says which arrays there are, and not where: it has no zarr_path")
+    return where, parsed
+
+
+def _checked(episodes: Any, total: int | None) -> Iterable[Mapping[str, Any]]:
+    """Return what was given as episodes, if it can be gone through."""
+    if total is not None:
+        whole("total_episodes", total, 0)
+    if isinstance(episodes, Mapping | str | bytes) or not isinstance(episodes, Iterable):
+        raise LayoutError(f"episodes are any number of dicts of arrays, one after another, got {episodes!r:.80}")
+    return episodes
+
+
+def begun(episodes: Iterable[Mapping[str, Any]], specs: Mapping[str, ArraySpec]) -> Iterable[Mapping[str, Any]]:
+    """Return the same episodes, of which the first was taken already and fits.
+
+    Raises:
+        RowError: it does not fit.
+    """
+    coming = iter(episodes)
+    first = list(islice(coming, 1))
+    for episode in first:
+        fit_episode(episode, {key: spec.leaf(key) for key, spec in specs.items()})
+    return chain(first, coming)
 
 
 def add_episodes(

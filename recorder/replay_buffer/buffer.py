@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -12,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.columns import Array, Column, Index, SpanColumn
-from recorder.errors import DamagedError, EpisodeError, ExistsError, FormatError, NotAReplayBufferError, RowError
+from recorder.errors import DamagedError, EpisodeError, FormatError, NotAReplayBufferError, RowError
 from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import MemoryColumn, Node, find_arrays, open_array, parsed, read_node
 from recorder.replay_buffer.committing import COMPLETE, ENDS, IDS, BufferWriter
-from recorder.replay_buffer.copying import copy_buffer
+from recorder.replay_buffer.copying import Copy, copy_buffer, image_codec
 from recorder.replay_buffer.creating import BufferOptions
+from recorder.replay_buffer.filling import Target
 from recorder.replay_buffer.opening import StoreLike, open_place
 from recorder.replay_buffer.places import Place
 
@@ -226,6 +226,7 @@ class ReplayBuffer:
         options: BufferOptions | None = None,
         zarr_format: Literal[2, 3] = 3,
         overwrite: bool = False,
+        storage_options: dict[str, Any] | None = None,
     ) -> ReplayBuffer:
         """Write some keys and episodes, or all, as a new buffer, and return it opened.
 
@@ -238,24 +239,19 @@ class ReplayBuffer:
             chunk_rows: rows a chunk of all keys but pictures, or of each by key; about 64 KiB if not said.
             options: codecs, frames a shard and format; by default those with which no picture is coded anew.
             zarr_format: 3 with shards, or 2, if `options` do not say it.
-            overwrite: remove a buffer that is there.
+            overwrite: replace a buffer that is there, when the new one is whole.
+            storage_options: what fsspec or obstore needs to open a URL.
 
         Raises:
             ExistsError: the path exists, or is that of this buffer.
+            KeyError: there is no such key.
+            IndexError: there is no such episode.
         """
-        if isinstance(where, str | Path) and Path(where).resolve() == Path(self._place.name).resolve():
-            raise ExistsError(f"{where} is this very buffer: copy it elsewhere, and then put the copy in its place")
-        copy_buffer(
-            self,
-            where,
-            options,
-            zarr_format,
-            keys=keys,
-            episodes=episodes,
-            chunk_rows=chunk_rows,
-            overwrite=overwrite,
-        )
-        return ReplayBuffer(where)
+        target = Target(where, storage_options, overwrite=overwrite)
+        target.check_apart(self._place)
+        made = options or BufferOptions(image_codec(self.values()), zarr_format=zarr_format)
+        copy_buffer(self, target, Copy(keys, episodes, chunk_rows), made)
+        return ReplayBuffer(where, storage_options)
 
     @property
     def attributes(self) -> Mapping[str, JSON]:

@@ -9,7 +9,7 @@ from typing import Any
 import numcodecs
 import numpy as np
 from numcodecs.abc import Codec as Numcodec
-from zarr.abc.codec import ArrayBytesCodec
+from zarr.abc.codec import ArrayBytesCodec, Codec
 from zarr.codecs import BloscCodec, Crc32cCodec, ZstdCodec
 
 from recorder.errors import LayoutError
@@ -26,10 +26,14 @@ class WebP:
     method: int = 0
 
     def __post_init__(self) -> None:
-        if self.quality is not None and not 0 <= self.quality <= 100:
+        if self.quality is not None and not _is_quality(self.quality):
             raise LayoutError(f"WebP(quality={self.quality!r}): a number from 0 to 100, or None for lossless")
-        if self.method not in range(7):
+        if isinstance(self.method, bool) or self.method not in range(7):
             raise LayoutError(f"WebP(method={self.method!r}): a whole number from 0 to 6")
+
+
+def _is_quality(value: Any) -> bool:
+    return isinstance(value, int | float | np.number) and not isinstance(value, bool) and bool(0 <= value <= 100)
 
 
 class WebpNumcodec(Numcodec):  # type: ignore[misc]
@@ -139,7 +143,13 @@ def _numbers(spec: ArraySpec, numeric: Any, zarr_format: int) -> dict[str, Any]:
 
 
 def _check_format(codec: Any, zarr_format: int) -> None:
+    if isinstance(codec, list | tuple) and codec:
+        for each in codec:
+            _check_format(each, zarr_format)
+        return
     old = isinstance(codec, Numcodec)
+    if not old and not isinstance(codec, Codec):
+        raise LayoutError(f"{codec!r:.80} is no codec; what may be given are WebP() for pictures, and codecs of zarr")
     if old != (zarr_format == 2):
         name = type(codec).__name__
         raise LayoutError(

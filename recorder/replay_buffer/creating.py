@@ -11,6 +11,7 @@ from zarr.storage import MemoryStore
 
 from recorder.errors import LayoutError
 from recorder.leaf import JSON, TEXT
+from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.codecs import WebP, coding
 from recorder.replay_buffer.metadata import OURS
 from recorder.replay_buffer.places import Place
@@ -34,10 +35,10 @@ class BufferOptions:
     zarr_format: Literal[2, 3] = 3
 
     def __post_init__(self) -> None:
-        if self.zarr_format not in (2, 3):
+        if isinstance(self.zarr_format, bool) or self.zarr_format not in (2, 3):
             raise LayoutError(f"zarr_format={self.zarr_format!r}: 2 or 3")
-        if self.frames_per_shard is not None and not 1 <= self.frames_per_shard <= 1 << 16:
-            raise LayoutError(f"frames_per_shard={self.frames_per_shard!r}: 1 to 65,536")
+        if self.frames_per_shard is not None:
+            whole("frames_per_shard", self.frames_per_shard, 1, 1 << 16)
         if self.frames_per_shard is not None and self.zarr_format == 2:
             raise LayoutError("frames_per_shard: format 2 has no shards, each picture is a file")
 

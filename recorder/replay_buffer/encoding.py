@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from recorder.replay_buffer.asking import whole
+from recorder.threads import cores
+
 T = TypeVar("T")
 
-WAITING_BYTES = 32 << 20
-"""Rows that may wait for each thread."""
+WAITING_BYTES, MOST_WAITING_BYTES = 32 << 20, 128 << 20
+"""Rows that may wait for each thread, and for all of them."""
+
+
+def threads(workers: int | None) -> int:
+    """Return how many threads are meant: so many, or as many as there are cores.
+
+    Raises:
+        LayoutError: that is no number of threads.
+    """
+    return cores() if workers is None else whole("workers", workers, 1)
 
 
 class Encoders:
     """A few threads. Codecs release the interpreter, so as many threads as cores use all of them."""
 
     def __init__(self, workers: int | None = None) -> None:
-        affinity = getattr(os, "sched_getaffinity", None)
-        self.workers = workers or (len(affinity(0)) if affinity else os.cpu_count() or 1)
+        self.workers = threads(workers)
         # With one worker, too, chunks are coded on a thread: Blosc takes other ways on the main one.
         self._pool = ThreadPoolExecutor(self.workers, thread_name_prefix="recorder-encode")
         self._waiting: deque[tuple[Future[object], int]] = deque()
         self._bytes = 0
-        self._limit = WAITING_BYTES * self.workers
+        self._limit = min(WAITING_BYTES * self.workers, MOST_WAITING_BYTES)
 
     def submit(self, call: Callable[[], T], nbytes: int) -> Future[T]:
         """Have a call made by a thread; wait first while too many bytes of rows are in the hands of threads."""

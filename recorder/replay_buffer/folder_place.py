@@ -16,6 +16,7 @@ from zarr.storage import LocalStore
 from recorder.errors import DamagedError, WriteError
 from recorder.files import remove, sync, write_file
 from recorder.replay_buffer.places import File, MissingFileError, Place, Span
+from recorder.replay_buffer.swapping import successor
 
 
 class FolderFile(File):
@@ -48,12 +49,14 @@ class FolderFile(File):
 class FolderPlace(Place):
     """A local folder. Files are opened anew for each reading: nothing to close, to lose in a fork, or to run out of."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "") -> None:
+        """Take a folder, and what errors call it, if that is not its path."""
         self.folder = folder
+        self._name = name or str(folder)
 
     @property
     def name(self) -> str:
-        return str(self.folder)
+        return self._name
 
     @property
     def store(self) -> Store:
@@ -114,6 +117,14 @@ class FolderPlace(Place):
     def barrier(self) -> None:
         if sys.platform != "win32":
             os.sync()  # the files of a hundred thousand frames one by one would take longer than coding them
+
+    def holds(self, other: Place) -> bool:
+        return isinstance(other, FolderPlace) and other.folder.resolve().is_relative_to(self.folder.resolve())
+
+    @contextmanager
+    def replacing(self) -> Iterator[Place]:
+        with self.writing(), successor(self.folder.resolve()) as made:
+            yield FolderPlace(made, self.name)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

@@ -87,6 +87,15 @@ class Place(ABC):
     def barrier(self) -> None:
         """Return when all that was put, durable or not, survives a power loss."""
 
+    @abstractmethod
+    def holds(self, other: Place) -> bool:
+        """Return whether another place is this one, or lies in it."""
+
+    @contextmanager
+    def replacing(self) -> Iterator[Place]:
+        """Give a place for what is to come in the place of this one; this one, where nothing better is to be had."""
+        yield self
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Be the only writer of this place where that can be told: in folders of one host.

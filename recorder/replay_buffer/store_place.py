@@ -10,7 +10,7 @@ from typing import Any
 from zarr.abc.store import RangeByteRequest, Store, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync as wait_for
-from zarr.storage import ZipStore
+from zarr.storage import MemoryStore, ZipStore
 
 from recorder.errors import WriteError
 from recorder.replay_buffer.places import File, MissingFileError, Place, Span
@@ -102,6 +102,25 @@ class StorePlace(Place):
 
     def barrier(self) -> None:
         """Do nothing: what a store has taken it has."""
+
+    def holds(self, other: Place) -> bool:
+        if not isinstance(other, StorePlace) or not other._prefix.startswith(self._prefix):
+            return False
+        if isinstance(self._store, MemoryStore) and isinstance(other._store, MemoryStore):
+            return self._store._store_dict is other._store._store_dict  # two that hold the same are equal
+        return self._store == other._store
+
+    @contextmanager
+    def replacing(self) -> Iterator[Place]:
+        if not isinstance(self._store, MemoryStore):
+            yield self
+            return
+        files: dict[str, Any] = {}
+        yield StorePlace(MemoryStore(files), self.path)
+        there = self._store._store_dict
+        for name in [name for name in there if name.startswith(self._prefix)]:
+            del there[name]
+        there.update(files)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

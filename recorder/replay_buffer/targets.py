@@ -8,7 +8,7 @@ from typing import Any
 import zarr
 from zarr.storage import MemoryStore
 
-from recorder.errors import ExistsError, LayoutError, MismatchError
+from recorder.errors import ExistsError, MismatchError
 from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import find_arrays, parsed, read_node
 from recorder.replay_buffer.chunk_codecs import json_bytes
@@ -38,9 +38,7 @@ def open_target(
         ExistsError: something is there, and neither `append` nor `overwrite` was asked for.
         MismatchError: a buffer with other arrays is there, and `append` was asked for.
     """
-    if append and overwrite:
-        raise LayoutError("append=True keeps what is there, overwrite=True removes it: ask for one of them")
-    if _nothing_there(place):
+    if nothing_there(place):
         for name in place.children(""):
             place.delete(name)
         _create(place, specs, options, attributes)
@@ -71,15 +69,18 @@ def _said(place: Place) -> str:
     return f" with {episodes} episodes, {'complete' if read_node(place, COMPLETE) else 'not complete'}"
 
 
-def _nothing_there(place: Place) -> bool:
+def nothing_there(place: Place) -> bool:
     """Return whether a place is empty, or an empty group that says nothing of itself."""
     names = [name for name in place.children("") if not name.endswith(".tmp")]
     return set(names) <= {"zarr.json", ".zgroup", ".zattrs"} and not root_attributes(place)
 
 
 def _never_begun(place: Place) -> bool:
-    """Return whether the making of a buffer ended before it was one."""
-    return read_node(place, ENDS) is None and OURS in root_attributes(place)
+    """Return whether the making of a buffer ended before it was one, and no row of it was written."""
+    if read_node(place, ENDS) is not None or OURS not in root_attributes(place):
+        return False
+    arrays = [parse_array(key, node.data, node.attributes) for key, node in find_arrays(place, "data").items()]
+    return all(array is not None and array.rows == 0 for array in arrays)
 
 
 def check_ours(place: Place) -> None:
@@ -90,7 +91,7 @@ def check_ours(place: Place) -> None:
 
 def _take_up(place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions) -> None:
     if read_node(place, ENDS) is None:
-        raise ExistsError(f"{place.name} exists and is no replay buffer; choose another path")
+        raise ExistsError(f"{place.name} exists and is no whole replay buffer, there is no {ENDS}; choose another path")
     compare(place, specs, options)
     if read_node(place, COMPLETE) is not None:
         said = dict(root_attributes(place).get(OURS, {}))

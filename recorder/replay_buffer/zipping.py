@@ -7,42 +7,48 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from recorder.errors import ExistsError, LayoutError
 from recorder.files import files_below, remove, sync
 from recorder.replay_buffer.folder_place import FolderPlace
 from recorder.replay_buffer.opening import StoreLike, open_place
 from recorder.replay_buffer.places import Place
+from recorder.replay_buffer.targets import check_ours
 
 
 @contextmanager
-def writable_place(
-    where: StoreLike, storage_options: dict[str, Any] | None, *, append: bool, overwrite: bool
-) -> Iterator[Place]:
-    """Give a place that can be written to; what is to be a zip file is packed at the end, if all went well.
+def zip_place(path: Path, *, append: bool, overwrite: bool) -> Iterator[Place]:
+    """Give a folder, of which a zip file is packed at the end, if all went well.
 
     Raises:
-        ExistsError: the zip file exists and is not to be overwritten.
+        ExistsError: the zip file exists and is not to be overwritten, or holds no buffer.
         LayoutError: it is to be added to, which zip files do not allow.
+        WriteError: another process makes the same zip file.
     """
-    path = _zip_path(where)
-    if path is None:
-        yield open_place(where, storage_options)
-        return
     if path.exists() and append:
         raise LayoutError(f"{path} is a zip file, which cannot be added to; copy_to(folder) makes what can")
     if path.exists() and not overwrite:
         raise ExistsError(f"{path} exists; overwrite=True begins anew")
-    folder = path.with_name(f".{path.name}.unpacked")
-    if folder.exists() and not append:
-        remove(folder)
-    yield FolderPlace(folder)
-    pack_zip(folder, path)
-    remove(folder)
+    if path.exists():
+        _check_buffer(path)
+    unpacked = FolderPlace(path.with_name(f".{path.name}.unpacked"), str(path))
+    if unpacked.folder.exists() and not append:
+        with unpacked.writing():
+            remove(unpacked.folder)
+    yield unpacked
+    pack_zip(unpacked.folder, path)
+    remove(unpacked.folder)
 
 
-def _zip_path(where: StoreLike) -> Path | None:
+def _check_buffer(path: Path) -> None:
+    """Raise `ExistsError` unless a file is a zip file with a buffer."""
+    if not zipfile.is_zipfile(path):
+        raise ExistsError(f"{path} is no zip file, so it is not replaced; choose another path")
+    check_ours(open_place(path))
+
+
+def zip_path(where: StoreLike) -> Path | None:
+    """Return the path of the zip file that is meant; None where it is something else."""
     if isinstance(where, str | Path) and "://" not in str(where) and Path(where).suffix == ".zip":
         return Path(where).expanduser().absolute()
     return None

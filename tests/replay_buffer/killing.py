@@ -1,6 +1,7 @@
 """Makes a replay buffer again and again, and each time dies, or fails, one operation on the disk later; then goes on.
 
     python tests/replay_buffer/killing.py die|fail arrays|zarr|video 2|3 FOLDER [FIRST STEP]
+    python tests/replay_buffer/killing.py die|fail overwrite 2|3 FOLDER [FIRST STEP]
     python tests/replay_buffer/killing.py once arrays 2|3 FOLDER
 
 Prints one JSON object: how many points were tried, and what was wrong at which of them. `once` makes one and says so.
@@ -137,7 +138,9 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files_below(folder)}
 
 
-def attempt(folder: Path, work: Callable[[], None], at: int, act: Callable[[], None]) -> int:
+def attempt(
+    folder: Path, work: Callable[[], None], at: int, act: Callable[[], None], watched: Path | None = None
+) -> int:
     """Do the work in a child with a bomb at one operation; return how many operations it made, 0 if it was hit."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -146,7 +149,7 @@ def attempt(folder: Path, work: Callable[[], None], at: int, act: Callable[[], N
         try:
             committing.COMMIT_SECONDS = 0.0
             committing.COMMIT_SHARE = 0
-            bomb = Bomb(folder / "run", at, act)
+            bomb = Bomb(watched or folder / "run", at, act)
             try:
                 work()
                 said = str(bomb.count)
@@ -195,6 +198,40 @@ def points(
         yield at, operations, fault
 
 
+NEW = (4, 2)
+"""The numbers of the episodes with which a buffer is overwritten."""
+
+
+def overwrite(folder: Path, zarr_format: Any) -> None:
+    """Replace a buffer by one of other episodes."""
+    specs, episodes = {**SPECS, "task": {"shape": (0,), "dtype": str}}, map(episode, NEW)
+    create_zarr_replay_buffer(folder / "run", specs, episodes, zarr_format=zarr_format, overwrite=True, progress=False)
+
+
+def overwriting(mode: str, zarr_format: int, folder: Path, first: int, step: int) -> Iterator[tuple[int, int, str]]:
+    """Yield the same for a buffer that is overwritten: either it is there as it was, or the new one is, whole."""
+    act = die if mode == "die" else fail
+    before, after = folder / "before", folder / "after"
+    from_arrays(before, zarr_format, False)
+    shutil.copytree(before, after)
+    operations = attempt(after, lambda: overwrite(after, zarr_format), -1, act, after)
+    old, new = contents(before / "run"), contents(after / "run")
+    for at in range(first, operations + 1, step):
+        place, fault = folder / f"at-{at}", ""
+        shutil.copytree(before, place)
+        try:
+            attempt(place, lambda: overwrite(place, zarr_format), at, act, place)  # noqa: B023 - called at once
+            found = contents(place / "run")
+            assert found in (old, new), f"neither the old nor the new buffer: {sorted(found)}"
+            overwrite(place, zarr_format)
+            assert contents(place / "run") == new
+            assert [path.name for path in place.iterdir()] == ["run"], f"left behind: {list(place.iterdir())}"
+        except Exception:  # noqa: BLE001 - it is reported
+            fault = traceback.format_exc()[-2000:]
+        shutil.rmtree(place)
+        yield at, operations, fault
+
+
 def main() -> None:
     mode, what, zarr_format, name, *rest = sys.argv[1:]
     folder = Path(name)
@@ -203,7 +240,10 @@ def main() -> None:
         from_arrays(folder, int(zarr_format), (folder / "run").exists(), 120)
         return
     first, step = map(int, rest or (1, 1))
-    tried = list(points(mode, what, int(zarr_format), folder, first, step))
+    if what == "overwrite":
+        tried = list(overwriting(mode, int(zarr_format), folder, first, step))
+    else:
+        tried = list(points(mode, what, int(zarr_format), folder, first, step))
     faults = {at: fault for at, _, fault in tried if fault}
     print(json.dumps({"tried": len(tried), "operations": tried[0][1] if tried else 0, "faults": faults}))
 

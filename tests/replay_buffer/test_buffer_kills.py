@@ -50,6 +50,21 @@ def test_every_operation_of_making_a_buffer(tmp_path: Path, mode: str, what: str
     assert found["tried"] == found["operations"] > 100
 
 
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("mode", "zarr_format", "step"), [("die", 3, 23), ("fail", 2, 29)])
+def test_some_operations_of_overwriting_a_buffer(tmp_path: Path, mode: str, zarr_format: int, step: int) -> None:
+    assert points(mode, "overwrite", zarr_format, tmp_path, 7, step)["tried"] >= 4
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("zarr_format", [2, 3])
+@pytest.mark.parametrize("mode", ["die", "fail"])
+def test_every_operation_of_overwriting_a_buffer(tmp_path: Path, mode: str, zarr_format: int) -> None:
+    found = points(mode, "overwrite", zarr_format, tmp_path, 1, 1)
+    assert found["tried"] == found["operations"] > 50
+
+
 def killed_at_random_instants(folder: Path, kills: int, zarr_format: int) -> None:
     """Kill a conversion again and again, each time further on, and compare what it ends as with one that was not.
 
