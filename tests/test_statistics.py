@@ -26,10 +26,13 @@ from recorder import (
     create_zarr_replay_buffer,
 )
 from recorder.cli import main
+from recorder.columns import ArrayColumn
+from recorder.leaf import text_array
 from recorder.statistics.computing import Statistics, episode_statistics, statistics, statistics_from_json
 from recorder.statistics.counting import SAMPLE
 from recorder.statistics.gathering import QUANTILES, Gatherer
 from recorder.statistics.leaves import LeafStatistics, components
+from recorder.statistics.spans import RecordingSpans, blocks
 from recorder.statistics.storing import store_statistics, stored_statistics
 
 DTYPES = ("bool", "uint8", "int8", "int32", "uint16", "float16", "float32", "float64")
@@ -186,6 +189,43 @@ class TestSources:
         chosen = statistics(buffer, episodes=[2, 0], most_frames=10).leaves["camera"]
         rows = [*range(35, 52), *range(30)][::5]
         np.testing.assert_allclose(chosen.mean, buffer["camera"][rows].reshape(-1, 3).mean(axis=0))
+
+    def test_the_shards_of_a_recording_are_read_one_after_another(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for seed in range(3):
+            with Recorder(gym.make("CartPole-v1", max_episode_steps=9), tmp_path / "run", verbose=False) as env:
+                for episode in range(2):
+                    env.reset(seed=10 * seed + episode)
+                    for action in range(3):
+                        env.step(action % 2)
+                    env.end_episode()
+        recording = Recording(tmp_path / "run")
+        assert len(recording.shards) == 3
+        source = RecordingSpans(recording)
+        readers = []
+        for group in source.groups(range(6)):
+            assert len(source.spans(["observation", "action"], group)["observation"]) == 1
+            readers.append(len(source._recording._readers))
+        assert readers == [1, 1, 1] and not recording._readers
+        rows = np.concatenate([episode.observations for episode in recording])
+        check(statistics(recording).leaves["observation"], rows)
+        chosen = np.concatenate([recording[i].observations for i in (5, 0, 1)])
+        check(statistics(recording, episodes=[5, 0, 1]).leaves["observation"], chosen)
+
+    def test_long_texts_and_rows_of_any_length_are_read_few_at_a_time(self) -> None:
+        texts = text_array(["x" * (1 << 20)] * 200)
+        sizes = [len(rows) for rows in blocks(ArrayColumn(Leaf("t", (), "text"), texts), 0, 200)]
+        assert sum(sizes) == 200 and max(sizes) == 64 and max(sizes[1:]) <= 16
+        short = text_array(["x"] * 20_000)
+        sizes = [len(rows) for rows in blocks(ArrayColumn(Leaf("t", (), "text"), short), 0, 20_000)]
+        assert sum(sizes) == 20_000 and max(sizes) == 4096
+
+    @pytest.mark.parametrize("wrong", [{"most_frames": 0}, {"most_frames": 2.5}, {"quantiles": [1.5]}])
+    def test_numbers_that_do_not_go_are_refused(self, buffer: ReplayBuffer, wrong: Any) -> None:
+        for compute in (statistics, episode_statistics):
+            with pytest.raises(EpisodeError, match=next(iter(wrong))):
+                compute(buffer, **wrong)
 
     def test_what_is_not_there_is_named(self, buffer: ReplayBuffer, recorded: Path) -> None:
         with pytest.raises(EpisodeError, match="no episode 3; there are 3"):

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from recorder.columns import Array, Column, SpanColumn
+from recorder.columns import Column
 from recorder.errors import EpisodeError, FormatError
 from recorder.leaf import JSON, JSON_TEXT, Leaf
-from recorder.recording import Recording
+from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.buffer import ReplayBuffer
 from recorder.statistics.gathering import QUANTILES, Gatherer
 from recorder.statistics.leaves import LeafStatistics, leaf_statistics_from_json
+from recorder.statistics.spans import BufferSpans, RecordingSpans, Span, SpanSource, blocks
 from recorder.training_data import Source, opened
-
-BLOCK_BYTES, BLOCK_ROWS = 16 << 20, 4096
-"""Rows that are read at once: no more than either."""
 
 LARGE_BYTES = 4 << 10
 """Rows of so many bytes are pictures or the like, of which `most_frames` may be enough."""
 
-Span = tuple[Column, int, int]
 Watch = Callable[[str], None]
 
 
@@ -70,15 +67,15 @@ def statistics(
         quantiles: which ones, from 0 to 1; exact up to 8,192 rows and for numbers of one byte, else of a sample.
         most_frames: look at no more than so many rows, evenly spaced, of leaves with large rows such as pictures;
             each result says how many it looked at.
-        watch: called with the path of each leaf before it is read.
+        watch: called with the path of each leaf before rows of it are read, of a recording for each of its shards.
 
     Raises:
         EpisodeError: there is no such key or episode.
     """
-    found = opened(source)
-    count = found.n_episodes if isinstance(found, ReplayBuffer) else len(found)
-    chosen = [_position(i, count) for i in (range(count) if episodes is None else episodes)]
-    return _of_episodes(found, _leaves(found, keys), chosen, quantiles, most_frames, watch)
+    found = _spans_of(source)
+    asked = _Asked(_leaves(found, keys), _quantiles(quantiles), _most(most_frames), watch)
+    chosen = [_position(i, len(found.lengths)) for i in (range(len(found.lengths)) if episodes is None else episodes)]
+    return _of_episodes(found, chosen, asked)
 
 
 def episode_statistics(
@@ -89,35 +86,76 @@ def episode_statistics(
     most_frames: int | None = None,
 ) -> Iterator[Statistics]:
     """Yield the statistics of each episode, in their order; the arguments are those of `statistics`."""
+    found = _spans_of(source)
+    asked = _Asked(_leaves(found, keys), _quantiles(quantiles), _most(most_frames), None)
+    return (_of_episodes(found, [i], asked) for i in range(len(found.lengths)))
+
+
+class _Asked(NamedTuple):
+    """Of what statistics are wanted, and which."""
+
+    leaves: Mapping[str, Leaf]
+    quantiles: Sequence[float]
+    most: int | None
+    watch: Watch | None
+
+
+def _spans_of(source: Source) -> SpanSource:
     found = opened(source)
-    declared = _leaves(found, keys)
-    for i in range(found.n_episodes if isinstance(found, ReplayBuffer) else len(found)):
-        yield _of_episodes(found, declared, [i], quantiles, most_frames, None)
+    return BufferSpans(found) if isinstance(found, ReplayBuffer) else RecordingSpans(found)
 
 
-def _of_episodes(
-    source: ReplayBuffer | Recording,
-    declared: Mapping[str, Leaf],
-    episodes: Sequence[int],
-    quantiles: Sequence[float],
-    most_frames: int | None,
-    watch: Watch | None,
-) -> Statistics:
-    spans = _spans(source, list(declared), episodes)
-    leaves = {}
-    for path, leaf in declared.items():
-        if watch is not None:
-            watch(path)
-        leaves[path] = _of_spans(leaf, spans[path], quantiles, most_frames)
-    return Statistics(len(episodes), _steps(source, episodes), leaves)
+def _of_episodes(source: SpanSource, episodes: Sequence[int], asked: _Asked) -> Statistics:
+    gathering = {path: _gathering(source, leaf, episodes, asked.most) for path, leaf in asked.leaves.items()}
+    for group in source.groups(episodes):
+        spans = source.spans(list(gathering), group)
+        for path, each in gathering.items():
+            if asked.watch is not None:
+                asked.watch(path)
+            for span in spans[path]:
+                each.add(span)
+    leaves = {path: each.gatherer.result(asked.quantiles, each.seen) for path, each in gathering.items()}
+    return Statistics(len(episodes), int(source.lengths[list(episodes)].sum()), leaves)
 
 
-def _leaves(source: ReplayBuffer | Recording, keys: Sequence[str] | None) -> dict[str, Leaf]:
-    there = {key: column.leaf for key, column in source.items()} if isinstance(source, ReplayBuffer) else source.leaves
+@dataclass
+class _Gathering:
+    """The rows of one leaf as they come: all, or every so many."""
+
+    gatherer: Gatherer
+    every: int
+    seen: int = 0
+
+    def add(self, span: Span) -> None:
+        for rows in blocks(span.column, span.start + -self.seen % self.every, span.stop, self.every):
+            self.gatherer.add(rows)
+        self.seen += span.stop - span.start
+
+
+def _gathering(source: SpanSource, leaf: Leaf, episodes: Sequence[int], most: int | None) -> _Gathering:
+    forms = source.forms(leaf.path, episodes)
+    total = sum(rows for _, rows in forms)
+    every = -(-total // most) if most and leaf.nbytes >= LARGE_BYTES else 1
+    return _Gathering(Gatherer(_common(leaf, [form for form, _ in forms])), max(1, every))
+
+
+def _leaves(source: SpanSource, keys: Sequence[str] | None) -> dict[str, Leaf]:
+    there = source.leaves
     for key in keys or ():
         if key not in there:
-            raise EpisodeError(f"{source!r} has no {key!r}; it has {list(there)}")
+            raise EpisodeError(f"{source.name} has no {key!r}; it has {list(there)}")
     return dict(there) if keys is None else {key: there[key] for key in keys}
+
+
+def _quantiles(quantiles: Sequence[float]) -> Sequence[float]:
+    for q in quantiles:
+        if not 0 <= q <= 1:
+            raise EpisodeError(f"quantiles={quantiles!r}: each from 0 to 1")
+    return quantiles
+
+
+def _most(most_frames: int | None) -> int | None:
+    return None if most_frames is None else whole("most_frames", most_frames, 1, error=EpisodeError)
 
 
 def _position(episode: int, count: int) -> int:
@@ -127,48 +165,6 @@ def _position(episode: int, count: int) -> int:
     return at
 
 
-def _steps(source: ReplayBuffer | Recording, episodes: Sequence[int]) -> int:
-    if isinstance(source, ReplayBuffer):
-        return int(source.episode_lengths[list(episodes)].sum())
-    whole = list(episodes) == list(range(len(source)))
-    return source.steps if whole else sum(len(source[i]) for i in episodes)
-
-
-def _spans(source: ReplayBuffer | Recording, paths: Sequence[str], episodes: Sequence[int]) -> dict[str, list[Span]]:
-    """Return for each path where its rows lie; those of episodes that follow one another are one span."""
-    found: dict[str, list[Span]] = {path: [] for path in paths}
-    for i in episodes:
-        columns = None if isinstance(source, ReplayBuffer) else source[i].columns
-        for path, spans in found.items():
-            if isinstance(source, ReplayBuffer):
-                rows = source.episode_slice(i)
-                _extend(spans, source[path], rows.start, rows.stop)
-            elif columns is not None and path in columns:  # a shard lacks keys of info that none of its episodes had
-                column = columns[path]
-                whole, start = column.place if isinstance(column, SpanColumn) else (column, 0)
-                _extend(spans, whole, start, start + len(column))
-    return found
-
-
-def _extend(spans: list[Span], column: Column, start: int, stop: int) -> None:
-    if spans and spans[-1][0] is column and spans[-1][2] == start:
-        spans[-1] = column, spans[-1][1], stop
-    else:
-        spans.append((column, start, stop))
-
-
-def _of_spans(leaf: Leaf, spans: Sequence[Span], quantiles: Sequence[float], most: int | None) -> LeafStatistics:
-    total = sum(stop - start for _, start, stop in spans)
-    every = -(-total // most) if most and leaf.nbytes >= LARGE_BYTES else 1
-    gatherer = Gatherer(_common(leaf, [column.leaf for column, _, _ in spans]))
-    seen = 0
-    for column, start, stop in spans:
-        for rows in blocks(column, start + -seen % every, stop, every):
-            gatherer.add(rows)
-        seen += stop - start
-    return gatherer.result(quantiles, total)
-
-
 def _common(leaf: Leaf, leaves: Sequence[Leaf]) -> Leaf:
     """Return what the rows of all spans are: where shards differ, as they may in infos, numbers or just values."""
     forms = {(each.shape, each.dtype, each.ragged) for each in leaves}
@@ -176,13 +172,6 @@ def _common(leaf: Leaf, leaves: Sequence[Leaf]) -> Leaf:
         return leaves[0] if leaves else leaf
     numbers = all(each.numpy_dtype.kind in "biuf" for each in leaves)
     return Leaf(leaf.path, (), "float64" if numbers else JSON_TEXT, ragged=any(each.ragged for each in leaves))
-
-
-def blocks(column: Column, start: int, stop: int, every: int = 1) -> Iterator[Array]:
-    """Yield the rows `[start, stop)` in blocks, all or every so many of them."""
-    size = every * max(1, min(BLOCK_ROWS, BLOCK_BYTES // max(column.leaf.nbytes, 1)))
-    for first in range(start, stop, size):
-        yield column[first : min(first + size, stop) : every]
 
 
 def summary(column: Column) -> LeafStatistics:
