@@ -9,7 +9,8 @@ from typing import Any, Literal, overload
 import numpy as np
 
 from recorder.columns import Array
-from recorder.errors import MissingExtraError
+from recorder.errors import MissingExtraError, WindowError
+from recorder.replay_buffer.asking import whole
 from recorder.threads import share_cores
 from recorder.training_data import Source
 from recorder.windows.ordering import Shuffle
@@ -91,6 +92,7 @@ class WindowDataset(Dataset):  # type: ignore[misc]
             context: how they are started, "fork" or "spawn"; what Python takes if not said.
             pin_memory: whether tensors are put where a GPU fetches them from.
         """
+        whole("workers", workers, 0, error=WindowError)
         order = WindowOrder(self.sampler, batch_size, shuffle, seed, drop_last)
         return DataLoader(
             self,

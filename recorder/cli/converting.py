@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from recorder.cli.converting_words import option_words
 from recorder.cli.options import AsJSON, Place
 from recorder.cli.printing import Heading, counted, facts, say, say_json, table, terminal_width
 from recorder.files import size_text
@@ -60,7 +61,7 @@ def convert(
     workers: Annotated[int | None, typer.Option(min=1, help="Threads; as many as cores if not said.")] = None,
     statistics: Annotated[bool, typer.Option("--statistics", help="Keep statistics of each key, too.")] = False,
     append: Annotated[bool, typer.Option("--append", help="Go on with what is there.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Remove what is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there, once this is whole.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be written, and how large.")] = False,
     check: Annotated[bool, typer.Option(help="Read every row again at the end, and compare.")] = True,
     as_json: AsJSON = False,
@@ -70,44 +71,36 @@ def convert(
     At the end every row is read again and compared with the recording: each leaf is exact, or differs by so much.
     After a kill --append goes on at the last whole episode; on a complete buffer it adds what was recorded since.
     """
-    from recorder.convert.zarr import to_zarr
-    from recorder.convert.zarr_checking import check_zarr
+    from recorder.convert.zarr import write_zarr
     from recorder.convert.zarr_plan import Choice, plan_zarr
     from recorder.convert.zarr_sizes import guess_sizes
     from recorder.recording import Recording
     from recorder.replay_buffer.codecs import WebP
     from recorder.replay_buffer.creating import BufferOptions
+    from recorder.replay_buffer.filling import Target
 
-    recording = Recording(place)
-    packed = None if numeric == "none" else numeric
     names = dict(map(_renamed, rename or []))
-    episodes = None if episode is None else [_episode(name) for name in episode]
-    form: Literal[2, 3] = 2 if zarr_format == 2 else 3
-    final: Literal["drop", "next"] = "next" if next_observation else "drop"
-    if dry_run:
-        options = BufferOptions(WebP(quality), packed, frames_per_shard, form)
-        plan = plan_zarr(recording, Choice(keys, names, flat, final), options, episodes)
-        say_plan(recording, plan, guess_sizes(recording, plan), as_json)
-        return
-    to_zarr(
-        recording,
-        out,
-        keys=keys,
-        rename=names,
-        flat=flat,
-        episodes=episodes,
-        final_observation=final,
-        image_codec=WebP(quality),
-        numeric=packed,
-        frames_per_shard=frames_per_shard,
-        zarr_format=form,
-        workers=workers,
-        statistics=statistics,
-        append=append,
-        overwrite=overwrite,
-        progress=False if as_json else None,
-    )
-    if not check:
+    chosen = None if episode is None else [_episode(name) for name in episode]
+    packed = None if numeric == "none" else numeric
+    bar = False if as_json else None
+    with option_words():
+        recording = Recording(place)
+        options = BufferOptions(WebP(quality), packed, frames_per_shard, 2 if zarr_format == 2 else 3)
+        choice = Choice(keys, names, flat, "next" if next_observation else "drop")
+        plan = plan_zarr(recording, choice, options, chosen)
+        target = Target(out, None, append, overwrite)
+        if dry_run:
+            say_plan(recording, plan, guess_sizes(recording, plan), as_json)
+            return
+        write_zarr(recording, plan, target, workers=workers, statistics=statistics, progress=bar)
+        _check(recording, out, check, as_json)
+
+
+def _check(recording: Recording, out: str, wanted: bool, as_json: bool) -> None:
+    """Compare what was written, if that is wanted, and say what became of it."""
+    from recorder.convert.zarr_checking import check_zarr
+
+    if not wanted:
         say_json({"path": out, "checked": False}) if as_json else say(f"{out} is written; nothing was compared")
         return
     result = check_zarr(recording, out, progress=False if as_json else None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -87,20 +88,35 @@ def to_zarr(
     """
     source = recording if isinstance(recording, Recording) else Recording(recording)
     options = BufferOptions(image_codec, numeric, frames_per_shard, zarr_format)
-    target, count = Target(path, storage_options, append, overwrite), threads(workers)
     plan = plan_zarr(source, Choice(keys, rename, flat, final_observation), options, episodes)
+    target = Target(path, storage_options, append, overwrite)
+    write_zarr(source, plan, target, workers=workers, statistics=statistics, progress=progress)
+    return ReplayBuffer(path, storage_options)
+
+
+def write_zarr(
+    recording: Recording,
+    plan: ZarrPlan,
+    target: Target,
+    *,
+    workers: int | None = None,
+    statistics: bool = False,
+    progress: bool | None = None,
+) -> None:
+    """Write what was planned; the arguments and the errors are those of `to_zarr`."""
+    source = copy.copy(recording)  # which has open files of its own
+    count = threads(workers)
     for folder in source.paths:
-        target.check_apart(FolderPlace(Path(folder)))
-    if overwrite:
+        target.check_apart(FolderPlace(folder))
+    if target.overwrite:
         check_first(source, plan)
-    with filled(target, plan.specs, options, provenance(source, plan)) as place:
+    with filled(target, plan.specs, plan.options, provenance(source, plan)) as place:
         with BufferWriter(place, count) as writer:
             convert(source, plan, writer, progress)
         if statistics:
             from recorder.statistics.storing import store_statistics  # only who asks for them pays for the import
 
             store_statistics(zarr.open_group(place.store, path=place.path, mode="r+"), most_frames=MOST_FRAMES)
-    return ReplayBuffer(path, storage_options)
 
 
 def convert(recording: Recording, plan: ZarrPlan, writer: BufferWriter, progress: bool | None) -> None:

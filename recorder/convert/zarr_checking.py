@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass
@@ -12,6 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from recorder.columns import Array, Column
+from recorder.convert.zarr_rows import HELD_BYTES
 from recorder.episode import Episode
 from recorder.errors import FormatError
 from recorder.leaf import JSON, cast_exactly
@@ -151,11 +153,12 @@ def check_zarr(
         FormatError: the buffer was not made by `to_zarr`.
         NotAReplayBufferError: there is none.
     """
-    source = recording if isinstance(recording, Recording) else Recording(recording)
+    source = copy.copy(recording) if isinstance(recording, Recording) else Recording(recording)
     buffer = ReplayBuffer(path, storage_options)
     origins = origins_of(open_place(path, storage_options))
     faults: list[str] = []
     found = {key: Difference() for key in origins}
+    read = 0
     bar = tqdm(total=buffer.n_steps, desc="checking", unit="step", disable=None if progress is None else not progress)
     with closing(bar):
         for i, episode in _episodes(source, buffer, faults):
@@ -164,6 +167,10 @@ def check_zarr(
                 for there, meant in _blocks(buffer[key], rows, episode.columns[origin.leaf], origin.shift):
                     found[key].add(there, meant)
             bar.update(len(episode))
+            read += len(episode) * sum(buffer[key].leaf.nbytes for key in origins)
+            if read > HELD_BYTES:
+                source.close()
+                read = 0
     faults += [
         f"{key!r} should be exact and differs by up to {found[key].error:g}"
         for key in origins

@@ -13,6 +13,7 @@ from recorder.errors import LayoutError
 from recorder.leaf import JSON, TEXT, Leaf
 from recorder.metadata.annotation import did_you_mean
 from recorder.recording import Recording
+from recorder.replay_buffer.asking import names
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.creating import BufferOptions
 from recorder.replay_buffer.specs import ArraySpec, check_keys
@@ -128,6 +129,8 @@ def _positions(recording: Recording, episodes: Sequence[int | str] | None) -> tu
     """Return the positions of the episodes that are taken; ids and negative numbers are looked up."""
     if episodes is None:
         return tuple(range(len(recording)))
+    if isinstance(episodes, str | int):
+        raise LayoutError(f"episodes={episodes!r}: a list of positions or ids, such as [{episodes!r}]")
     ids = recording.table()["id"].astype(str).tolist() if len(recording) else []
     found = []
     for episode in episodes:
@@ -151,7 +154,7 @@ def _wanted(leaves: Mapping[str, Leaf], choice: Choice) -> dict[str, Leaf]:
     if choice.keys is None:
         return {path: leaf for path, leaf in leaves.items() if not _why(leaf)}
     wanted: dict[str, Leaf] = {}
-    for key in choice.keys:
+    for key in names("keys", choice.keys):
         exact = [key] if key in leaves else []
         matching = exact or [path for path in leaves if fnmatchcase(path, key) or path.startswith(f"{key}/")]
         if not matching:

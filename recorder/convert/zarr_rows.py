@@ -20,19 +20,29 @@ from recorder.replay_buffer.writing import ArrayWriter
 GROUP_BYTES, GROUP_EPISODES = 32 << 20, 1024
 """Episodes that are read at once: no more of either, but for one that is longer."""
 
+HELD_BYTES = 64 << 20
+"""After so many bytes of rows files are closed: small columns of up to 32 shards are kept, all of each."""
+
 
 def grouped(recording: Recording, plan: ZarrPlan, done: frozenset[str]) -> Iterator[list[Episode]]:
-    """Yield the episodes in their order, those that are short several at once, without those that are done."""
+    """Yield the episodes in their order, those that are short several at once, without those that are done.
+
+    The recording gives up its open files now and then, with the columns that it keeps of them.
+    """
     row = sum(each.nbytes for each in plan.keys)
     group: list[Episode] = []
-    rows = 0
+    rows = read = 0
     for position in plan.episodes:
         episode = recording[position]
         if episode.id in done or not len(episode):
             continue
         if group and ((rows + len(episode)) * row > GROUP_BYTES or len(group) >= GROUP_EPISODES):
             yield group
+            read += rows * row
             group, rows = [], 0
+            if read > HELD_BYTES:
+                recording.close()
+                episode, read = recording[position], 0
         group.append(episode)
         rows += len(episode)
     if group:

@@ -1,7 +1,8 @@
-"""Asking: the whole numbers that arguments may be, said in one sentence where one is none of them."""
+"""Asking: the numbers and names that arguments may be, said in one sentence where one is none of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -25,3 +26,17 @@ def whole(
         wanted = f"a whole number from {least} on" if most is None else f"a whole number from {least} to {most:,}"
         raise error(f"{name}={value!r}: {wanted}")
     return int(value)
+
+
+def names(name: str, value: Iterable[str], *, error: type[RecorderError] = LayoutError) -> list[str]:
+    """Return some names as a list; a single one would be taken for as many names as it has letters.
+
+    Raises:
+        RecorderError: `error`, where it is a single one, or none.
+
+    >>> names("keys", ("action", "reward"))
+    ['action', 'reward']
+    """
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise error(f"{name}={value!r}: a list of names, such as [{value!r}]")
+    return list(value)

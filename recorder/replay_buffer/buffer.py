@@ -14,6 +14,7 @@ from recorder.columns import Array, Column, Index, SpanColumn
 from recorder.errors import DamagedError, EpisodeError, FormatError, NotAReplayBufferError, RowError
 from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import MemoryColumn, Node, find_arrays, open_array, parsed, read_node
+from recorder.replay_buffer.asking import names
 from recorder.replay_buffer.committing import COMPLETE, ENDS, IDS, BufferWriter
 from recorder.replay_buffer.copying import Copy, copy_buffer, image_codec
 from recorder.replay_buffer.creating import BufferOptions
@@ -145,7 +146,7 @@ class ReplayBuffer:
 
     def rows(self, index: Index, keys: Sequence[str] | None = None) -> dict[str, Array]:
         """Return rows by an int, a slice, a mask or a list in any order, of all keys or some."""
-        return {key: self[key][index] for key in (self._columns if keys is None else keys)}
+        return {key: self[key][index] for key in (self._columns if keys is None else names("keys", keys))}
 
     def append(self, episode: Mapping[str, Any]) -> None:
         """Add an episode: a row a step of every key. It is on disk, and read here, when this returns.
@@ -210,7 +211,7 @@ class ReplayBuffer:
     def copy_to_memory(self, keys: Sequence[str] | None = None) -> ReplayBuffer:
         """Return a buffer of which some keys, or all, lie decoded in memory; the others are read as here."""
         copied = copy.copy(self)
-        wanted = self.keys() if keys is None else list(keys)
+        wanted = self.keys() if keys is None else names("keys", keys)
         memory = {key: MemoryColumn(self[key].leaf, self[key][:]) for key in wanted}
         copied._writer, copied._memory = None, frozenset(wanted)
         copied._columns = {**self._columns, **memory}

@@ -12,7 +12,7 @@ import numpy as np
 from recorder.columns import Array, Column
 from recorder.errors import LayoutError
 from recorder.leaf import Leaf
-from recorder.replay_buffer.asking import whole
+from recorder.replay_buffer.asking import names, whole
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.committing import BufferWriter
 from recorder.replay_buffer.creating import BufferOptions
@@ -149,7 +149,7 @@ def copy_buffer(buffer: Source, target: Target, chosen: Copy, options: BufferOpt
         KeyError: there is no such key.
         IndexError: there is no such episode.
     """
-    columns = {key: buffer[key] for key in (buffer.keys() if chosen.keys is None else chosen.keys)}
+    columns = {key: buffer[key] for key in (buffer.keys() if chosen.keys is None else names("keys", chosen.keys))}
     numbers = range(buffer.n_episodes) if chosen.episodes is None else [int(i) for i in chosen.episodes]
     slices, ids = [buffer.episode_slice(i) for i in numbers], buffer.episode_ids
     specs, copied = chosen.specs(columns), [ids[i] for i in numbers]

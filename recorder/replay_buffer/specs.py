@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -142,7 +142,7 @@ def parse_spec(key: str, spec: Mapping[str, Any] | ArraySpec) -> ArraySpec:
         return spec
     if not isinstance(spec, Mapping) or not {"shape", "dtype"} <= spec.keys() <= KNOWN:
         raise LayoutError(f"{key!r}: a spec has shape and dtype, and may have {sorted(KNOWN)}, got {spec!r:.120}")
-    shape = tuple(spec["shape"])
+    shape = _sides(key, "shape", spec["shape"])
     row = shape[1:] if shape and shape[0] in (0, None) else shape
     if not all(isinstance(side, int | np.integer) and side > 0 for side in row):
         raise LayoutError(f"{key!r}: rows of shape {row}: every side is a whole number above 0")
@@ -154,6 +154,12 @@ def parse_spec(key: str, spec: Mapping[str, Any] | ArraySpec) -> ArraySpec:
         str(spec.get("kind", "")),
         dict(spec.get("metadata", {})),
     )
+
+
+def _sides(key: str, name: str, said: Any) -> tuple[Any, ...]:
+    if isinstance(said, str | bytes) or not isinstance(said, Iterable):
+        raise LayoutError(f"{key!r}: {name} {said!r}: some whole numbers, such as (0, 96, 96, 3)")
+    return tuple(said)
 
 
 def _dtype(key: str, said: Any) -> str:
@@ -173,8 +179,8 @@ def _dtype(key: str, said: Any) -> str:
 def _chunk_rows(key: str, chunks: Any, row: Sequence[int]) -> int | None:
     if chunks is None:
         return None
-    first, *inner = (chunks,) if isinstance(chunks, int) else tuple(chunks)
-    if first < 1 or (inner and tuple(inner) != tuple(row)):
+    first, *inner = (chunks,) if isinstance(chunks, int | np.integer) else _sides(key, "chunks", chunks) or (0,)
+    if not isinstance(first, int | np.integer) or first < 1 or (inner and tuple(inner) != tuple(row)):
         raise LayoutError(
             f"{key!r}: chunks {chunks!r}: whole rows of {tuple(row)}, at least one; only rows are divided"
         )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from recorder.columns import Column
 from recorder.errors import EpisodeError, FormatError
 from recorder.leaf import JSON, JSON_TEXT, Leaf
-from recorder.replay_buffer.asking import whole
+from recorder.replay_buffer.asking import names, whole
 from recorder.replay_buffer.buffer import ReplayBuffer
 from recorder.statistics.gathering import QUANTILES, Gatherer
 from recorder.statistics.leaves import LeafStatistics, leaf_statistics_from_json
@@ -141,7 +141,7 @@ def _gathering(source: SpanSource, leaf: Leaf, episodes: Sequence[int], most: in
 
 def _leaves(source: SpanSource, keys: Sequence[str] | None) -> dict[str, Leaf]:
     there = source.leaves
-    for key in keys or ():
+    for key in names("keys", keys or (), error=EpisodeError):
         if key not in there:
             raise EpisodeError(f"{source.name} has no {key!r}; it has {list(there)}")
     return dict(there) if keys is None else {key: there[key] for key in keys}

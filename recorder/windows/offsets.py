@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recorder.errors import WindowError
+from recorder.replay_buffer.asking import whole
 from recorder.windows.placing import Numbers
 
 TOLERANCE = 0.01
@@ -46,14 +47,12 @@ def _offsets(key: str, length: int, asked: Offsets, fps: float | None) -> Number
     if key in asked.delta_timestamps:
         return steps_of(key, asked.delta_timestamps[key], fps)
     rows = asked.first_k.get(key, length)
-    if not 1 <= rows <= length:
+    if whole(f"first_k of {key!r}", rows, 1, error=WindowError) > length:
         raise WindowError(f"first_k of {key!r} is {rows}; a window has {length} rows")
     offsets = np.arange(rows, dtype=np.int64)
     if key not in asked.stack:
         return offsets
-    depth = asked.stack[key]
-    if depth < 1:
-        raise WindowError(f"stack of {key!r} is {depth}; at least 1")
+    depth = whole(f"stack of {key!r}", asked.stack[key], 1, error=WindowError)
     return offsets[:, None] + np.arange(1 - depth, 1)
 
 

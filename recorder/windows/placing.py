@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import WindowError
+from recorder.replay_buffer.asking import whole
 
 Numbers = NDArray[np.int64]
 
@@ -29,8 +30,7 @@ class Reach:
 
     def __post_init__(self) -> None:
         for name, least in (("length", 1), ("before", 0), ("after", 0), ("skip", 0), ("stride", 1)):
-            if getattr(self, name) < least:
-                raise WindowError(f"{name}={getattr(self, name)!r}: a whole number from {least} on")
+            whole(name, getattr(self, name), least, error=WindowError)
         for name in ("before", "after"):
             if getattr(self, name) >= self.length:
                 raise WindowError(

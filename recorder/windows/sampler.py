@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recorder.columns import Array
 from recorder.errors import WindowError
 from recorder.leaf import JSON_TEXT, TEXT
+from recorder.replay_buffer.asking import names, whole
 from recorder.training_data import Source
 from recorder.windows.offsets import Offsets, key_offsets
 from recorder.windows.ordering import Shuffle, cut, file_by_file
@@ -92,12 +93,14 @@ class WindowSampler(Sequence[Windows]):
         """
         self._source = source_of(source)
         self.reach = Reach(length, before, after, skip, stride)
+        if fps is not None and not (isinstance(fps, int | float | np.number) and 0 < fps < np.inf):
+            raise WindowError(f"fps={fps!r}: steps a second, a number above 0")
         if pad not in ("edge", "zero"):
             raise WindowError(f"pad={pad!r}: 'edge' or 'zero'")
         self._pad = pad
         self.mask = _mask(mask, self._source.lengths, self._source.name)
         self._places = Places(self._source.lengths, self.mask, self.reach)
-        self.keys = self._source.usual if keys is None else list(keys)
+        self.keys = self._source.usual if keys is None else names("keys", keys, error=WindowError)
         self._check_keys()
         asked = Offsets(first_k or {}, stack or {}, delta_timestamps or {})
         self._offsets = key_offsets(self.keys, length, asked, fps or self._source.fps)
@@ -194,6 +197,7 @@ class WindowSampler(Sequence[Windows]):
 
     def draw(self, count: int, generator: np.random.Generator) -> Numbers:
         """Return the numbers of so many windows, each drawn by the weights, independent of the others."""
+        whole("count", count, 0, error=WindowError)
         if not len(self):
             raise WindowError(f"{self._source.name} has no window of {self.reach.length} steps")
         return generator.integers(len(self), size=count) if self._tree is None else self._tree.draw(count, generator)
@@ -216,8 +220,8 @@ class WindowSampler(Sequence[Windows]):
             epoch: another epoch too.
             drop_last: leave out the last batch where it has fewer windows.
         """
-        if size < 1:
-            raise WindowError(f"batches of {size} windows; at least 1")
+        for name, value, least in (("size", size, 1), ("seed", seed, 0), ("epoch", epoch, 0)):
+            whole(name, value, least, error=WindowError)
         if shuffle not in (True, False, "shards", "weights"):
             raise WindowError(f"shuffle={shuffle!r}: True, False, 'shards' or 'weights'")
         return cut(self._runs(size, shuffle, np.random.default_rng([seed, epoch])), size, drop_last)
@@ -248,7 +252,7 @@ class WindowSampler(Sequence[Windows]):
         The other arguments are those of `order`.
         """
         order = self.order(size, shuffle=shuffle, seed=seed, epoch=epoch, drop_last=drop_last)
-        return self._ahead(order, ahead) if ahead > 0 else map(self.read, order)
+        return self._ahead(order, ahead) if whole("ahead", ahead, 0, error=WindowError) else map(self.read, order)
 
     def _ahead(self, order: Iterator[Numbers], ahead: int) -> Iterator[Windows]:
         with ThreadPoolExecutor(1, "recorder-windows") as thread:

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.errors import WindowError
+from recorder.replay_buffer.asking import whole
 
 Mask = NDArray[np.bool_]
 
@@ -26,7 +27,8 @@ def split_episodes(episodes: int, validation: float, seed: int = 0) -> tuple[Mas
     >>> int(training.sum()), int(validation.sum()), bool((training ^ validation).all())
     (8, 2, True)
     """
-    if not 0 <= validation <= 1:
+    whole("episodes", episodes, 0, error=WindowError)
+    if isinstance(validation, bool) or not 0 <= validation <= 1:
         raise WindowError(f"validation={validation!r}: a share of the episodes, from 0 to 1")
     count = round(episodes * validation)
     if 0 < validation < 1 and episodes > 1:
@@ -44,9 +46,10 @@ def downsample_episodes(mask: Mask, most: int, seed: int = 0) -> Mask:
     >>> downsample_episodes(np.ones(10, bool), 3).sum()
     np.int64(3)
     """
-    if most < 0:
-        raise WindowError(f"most={most!r}: how many episodes are kept, from 0 on")
-    mask = np.asarray(mask, bool)
+    whole("most", most, 0, error=WindowError)
+    mask = np.asarray(mask)
+    if mask.dtype != bool or mask.ndim != 1:
+        raise WindowError(f"mask is {mask.dtype} {mask.shape}; it has a bool for each episode")
     ranked = _ranked(len(mask), seed, 1)
     kept = np.zeros(len(mask), bool)
     kept[ranked[mask[ranked]][:most]] = True
@@ -55,4 +58,5 @@ def downsample_episodes(mask: Mask, most: int, seed: int = 0) -> Mask:
 
 def _ranked(episodes: int, seed: int, purpose: int) -> NDArray[np.intp]:
     """Return the episodes in the order of their random numbers; another purpose has others."""
+    whole("seed", seed, 0, error=WindowError)
     return np.argsort(np.random.default_rng([seed, purpose]).random(episodes), kind="stable")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,14 @@ def test_no_episodes_are_an_empty_buffer(recording: Recording, tmp_path: Path) -
         ({"episodes": [0, -4]}, "names one episode twice"),
         ({"final_observation": "keep"}, "'drop' or 'next'"),
         ({"rename": {"render": "a/../b"}}, "is no key"),
+        ({"keys": "render"}, "keys='render': a list of names"),
+        ({"episodes": 3}, "episodes=3: a list"),
+        ({"workers": -2}, "workers=-2: a whole number from 1 on"),
+        ({"workers": 0}, "workers=0"),
+        ({"frames_per_shard": 0}, "frames_per_shard=0"),
+        ({"frames_per_shard": 2.5}, "frames_per_shard=2.5"),
+        ({"zarr_format": "3"}, "zarr_format='3'"),
+        ({"image_codec": "webp"}, "'webp' is no codec"),
     ],
 )
 def test_choices_that_mean_nothing_are_refused(recording: Recording, tmp_path: Path, options: Any, said: str) -> None:
@@ -282,10 +291,31 @@ def test_the_command_plans_converts_and_checks(tmp_path: Path, capsys: pytest.Ca
     assert [each["exact"] for each in said["arrays"] if each["key"] == "render"] == [False]
     assert said["steps"] == 11 and 0 < said["coded"] < said["bytes"]
     assert "render: exact" in run(capsys, *command)
-    assert "append=True goes on" in run(capsys, *command, code=1)
+    assert "--append goes on, --overwrite begins anew" in run(capsys, *command, code=1)
     checked = json.loads(run(capsys, *command, "--append", "--json"))
     assert checked["sound"] and checked["episodes"] == 2 and all(key["exact"] for key in checked["keys"])
     names = ("--keys", "render", "--rename", "render=img", "--zarr-format", 2, "--episode", 1, "--no-check")
     run(capsys, *command, "--overwrite", *names)
     assert ReplayBuffer(out).keys() == ["img"] and ReplayBuffer(out).n_steps == 6
     assert "LEAF=KEY" in run(capsys, *command, "--rename", "render", code=2)
+
+
+def test_the_command_says_errors_in_its_own_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    record(tmp_path / "run", lengths=(5,))
+    out = tmp_path / "b.zarr"
+    command = ("convert", tmp_path / "run", out)
+    run(capsys, *command)
+    wrong = [
+        ((), "--append goes on, --overwrite begins anew"),
+        (("--append", "--overwrite"), "--append keeps what is there, --overwrite removes it"),
+        (("--overwrite", "--zarr-format", 2, "--frames-per-shard", 8), "--frames-per-shard: format 2 has no shards"),
+        (("--overwrite", "--rename", "nothing=n"), "--rename names 'nothing'"),
+        (("--overwrite", "--episode", 0, "--episode", -1), "--episode names one episode twice"),
+    ]
+    for options, said in wrong:
+        error = run(capsys, *command, *options, code=1)
+        assert said in error, error
+        assert not re.search(r"=True|frames_per_shard|zarr_format", error)
+    for option in ("--workers", "--frames-per-shard"):
+        assert option in run(capsys, *command, option, 0, code=2)
+    assert ReplayBuffer(out).n_steps == 5

@@ -40,3 +40,9 @@ def test_shares_and_numbers_that_are_none_are_refused() -> None:
         split_episodes(3, 1.5)
     with pytest.raises(WindowError, match="most=-1"):
         downsample_episodes(np.ones(3, bool), -1)
+    with pytest.raises(WindowError, match="episodes=-1"):
+        split_episodes(-1, 0.5)
+    with pytest.raises(WindowError, match="seed=-1"):
+        split_episodes(3, 0.5, seed=-1)
+    with pytest.raises(WindowError, match="mask is int64"):
+        downsample_episodes(np.ones(3, np.int64), 1)  # type: ignore[arg-type]

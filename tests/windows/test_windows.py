@@ -218,7 +218,7 @@ class TestReading:
             ({"keys": ["camra"]}, "has no rows 'camra'"),
             ({"keys": ["action"], "first_k": {"camera": 1}}, "first_k names 'camera', which is not read"),
             ({"length": 3, "first_k": {"camera": 4}}, "first_k of 'camera' is 4"),
-            ({"stack": {"camera": 0}}, "stack of 'camera' is 0"),
+            ({"stack": {"camera": 0}}, "stack of 'camera'=0"),
             ({"delta_timestamps": {"action": [0.0]}}, "fps=…"),
             ({"delta_timestamps": {"action": [0.05]}, "fps": 10}, "0.05 s lies between two steps"),
             ({"delta_timestamps": {"action": []}, "fps": 10}, "are some seconds"),
@@ -226,12 +226,37 @@ class TestReading:
             ({"mask": [True]}, "4 episodes, a bool for each"),
             ({"mask": [1, 0, 1, 1]}, "4 episodes, a bool for each"),
             ({"pad": "wrap"}, "pad='wrap'"),
+            ({"length": 4.5}, "length=4.5: a whole number from 1 on"),
+            ({"length": "3"}, "length='3': a whole number"),
+            ({"length": 3, "before": -1}, "before=-1: a whole number from 0 on"),
+            ({"length": 3, "after": 1.0}, "after=1.0: a whole number"),
+            ({"skip": -1}, "skip=-1"),
+            ({"stride": 0}, "stride=0"),
+            ({"stride": True}, "stride=True"),
+            ({"fps": 0}, "fps=0: steps a second"),
+            ({"fps": -1.5}, "fps=-1.5"),
+            ({"length": 3, "first_k": {"camera": 1.5}}, "first_k of 'camera'=1.5"),
+            ({"keys": "action"}, "keys='action': a list of names"),
             ({"weights": [1, 2]}, "there must be one for each"),
         ],
     )
     def test_what_does_not_fit_is_named(self, buffer: ReplayBuffer, options: dict[str, Any], message: str) -> None:
         with pytest.raises(WindowError, match=message):
             WindowSampler(buffer, **options)
+
+    def test_numbers_of_orders_and_draws_that_do_not_go_are_named(self, buffer: ReplayBuffer) -> None:
+        sampler = WindowSampler(buffer, 2)
+        wrong: list[tuple[str, Any]] = [
+            ("size=0", lambda: sampler.order(0)),
+            ("size=2.5", lambda: sampler.batches(2.5)),  # type: ignore[arg-type]
+            ("seed=-1", lambda: sampler.order(2, seed=-1)),
+            ("epoch=0.5", lambda: sampler.order(2, epoch=0.5)),  # type: ignore[arg-type]
+            ("ahead=-1", lambda: sampler.batches(2, ahead=-1)),
+            ("count=-3", lambda: sampler.sample(-3, np.random.default_rng(0))),
+        ]
+        for message, call in wrong:
+            with pytest.raises(WindowError, match=message):
+                call()
 
 
 def same(a: Windows, b: Windows) -> None:
