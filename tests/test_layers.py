@@ -48,7 +48,7 @@ FLOORS = (
 OWNERS = {
     # What is large, slow to import or optional is imported by these modules and no others.
     "av": "gif preview storages.video storages.video_*",
-    "h5py": "bare.hdf5 convert.* storages.hdf5 writing.pipeline",
+    "h5py": "bare.hdf5* convert.* storages.hdf5 writing.pipeline",
     "imagecodecs": "preview replay_buffer.packing replay_buffer.pictures "
     "storages.image_files* storages.zarr_* webp webp_codec",
     "matplotlib": "cli.* replaying.plotting statistics",

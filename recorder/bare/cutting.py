@@ -68,7 +68,8 @@ def _found(source: BareSource) -> Cut:
     for names in FLAGS:
         if flags := usable(names, source.forms):
             return _by_flags(source, flags)
-    return _by_lengths(source, source.pieces, "one episode a file, as no column says more")
+    filled = [rows for rows in source.pieces if rows]
+    return _by_lengths(source, filled, "one episode a file, as no column says more")
 
 
 def _column(source: BareSource, name: str) -> NDArray[np.generic]:
@@ -93,10 +94,17 @@ def _by_index(source: BareSource, name: str) -> Cut:
 
 
 def _by_flags(source: BareSource, names: Sequence[str]) -> Cut:
-    last = np.any([_column(source, name).astype(bool) for name in names], axis=0)
+    last = np.any([_flags(source, name) for name in names], axis=0)
     if source.rows:
         last[-1] = True  # the last episode may have been cut off
     return Cut(np.flatnonzero(last).astype(np.int64) + 1, f"flags {', '.join(map(repr, names))}")
+
+
+def _flags(source: BareSource, name: str) -> NDArray[np.bool_]:
+    values = _column(source, name)
+    if values.dtype == object:
+        raise FormatError(f"column {name!r} holds text, of which every word would count as true; flags are numbers")
+    return values.astype(bool)
 
 
 def _by_lengths(source: BareSource, lengths: Sequence[int], rule: str) -> Cut:

@@ -2,53 +2,65 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 
+from recorder.bare.hdf5_walk import contents_of
 from recorder.bare.tables import BareSource, Form
 from recorder.columns import Array
-from recorder.errors import DamagedError, FormatError, NotARecordingError
+from recorder.errors import DamagedError, FormatError, NotARecordingError, RecorderError
 from recorder.leaf import NUMBERS, TEXT, text_array
 
 ENDS = ("episode_ends", "meta/episode_ends", "ends")
 """Datasets that say after which row each episode ends."""
 
-GROUPS = ("data", "")
-"""Groups that may hold one group for each episode."""
+BROKEN = (OSError, RuntimeError, KeyError, ValueError, TypeError, OverflowError, NotImplementedError)
+"""What h5py raises over a file that is damaged, or needs a plug-in that is not there."""
 
 
 class HDF5Source(BareSource):
-    """The datasets of an HDF5 file. What leads out of the file is refused."""
+    """The datasets of an HDF5 file. Links are left out, and rows that lie in other files are refused."""
 
     def __init__(self, path: Path, columns: Sequence[str] | None = None) -> None:
         self.path = path
-        self.forms, self.left_out = {}, {}
+        self.forms = {}
         self._names: dict[str, list[str]] = {}
         with self._open() as file:
-            shapes = dict(_datasets(file, ""))
-            if groups := _episode_groups(file):
+            shapes, groups, self.left_out = contents_of(file)
+            groups = self._filled(groups, shapes)
+            if groups:
                 self._take_groups(file, groups, shapes)
             else:
                 self._take_flat(file, shapes)
         self.select(columns)
         if groups:
-            self.pieces = [self._rows_of(i, group, shapes) for i, group in enumerate(groups)]
-            self.lengths = self.pieces
+            self._count(groups, shapes)
         self._ends = np.cumsum([0, *self.pieces])
 
-    def _open(self) -> h5py.File:
+    @contextmanager
+    def _open(self) -> Iterator[h5py.File]:
+        """Open the file; what h5py raises then and meanwhile is an error that names it."""
         try:
-            return h5py.File(self.path, "r", locking=False)
+            with h5py.File(self.path, "r", locking=False) as file:
+                yield file
         except FileNotFoundError:
             raise NotARecordingError(f"{self.path} is missing") from None
-        except OSError as error:
-            raise DamagedError(f"{self.path} cannot be opened as HDF5: {error}") from error
+        except RecorderError:
+            raise
+        except BROKEN as error:
+            raise DamagedError(f"{self.path} cannot be read as HDF5: {error}") from error
+
+    def _filled(self, groups: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+        """Return the groups of episodes that have any datasets."""
+        filled = [group for group in groups if any(name.startswith(f"{group}/") for name in shapes)]
+        self.left_out.update((group, "an episode without datasets") for group in groups if group not in filled)
+        return filled
 
     def _take_groups(self, file: h5py.File, groups: list[str], shapes: dict[str, tuple[int, ...]]) -> None:
         """Take the datasets that all groups have; in a group all must have equally many rows."""
@@ -61,6 +73,13 @@ class HDF5Source(BareSource):
         self.left_out.update((name, "in no episode") for name in shapes if not name.startswith(inside))
         for name in sorted(shared):
             self._declare(file, name, [f"{group}/{name}" for group in groups])
+
+    def _count(self, groups: Sequence[str], shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Note the rows of each group; those without any are no episodes."""
+        self.pieces = [self._rows_of(i, group, shapes) for i, group in enumerate(groups)]
+        self.lengths = [rows for rows in self.pieces if rows]
+        empty = [group for group, rows in zip(groups, self.pieces, strict=True) if not rows]
+        self.left_out.update((group, "an episode of no rows") for group in empty)
 
     def _rows_of(self, i: int, group: str, shapes: Mapping[str, tuple[int, ...]]) -> int:
         rows = {name: shapes[self._names[name][i]][0] for name in self.forms}
@@ -79,7 +98,7 @@ class HDF5Source(BareSource):
             if name == ends:
                 self.left_out[name] = "says where episodes end"
             elif not shape or shape[0] != rows:
-                self.left_out[name] = f"of shape {shape}, and rows are {rows}"
+                self.left_out[name] = f"of shape {shape}, and the others have {rows} rows"
             else:
                 self._declare(file, name, [name])
         self.pieces = [rows] if rows else []
@@ -98,7 +117,7 @@ class HDF5Source(BareSource):
     def read(self, name: str, start: int, stop: int) -> Array:
         with self._open() as file:
             parts = [
-                _decoded(_dataset(file, place)[max(start, first) - first : min(stop, last) - first])
+                self._decoded(name, _dataset(file, place)[max(start, first) - first : min(stop, last) - first])
                 for place, first, last in zip(self._names[name], self._ends[:-1], self._ends[1:], strict=False)
                 if start < last and stop > first
             ]
@@ -106,31 +125,15 @@ class HDF5Source(BareSource):
         empty = np.empty((0, *form.shape), object if form.dtype == TEXT else form.dtype)
         return np.concatenate(parts) if parts else empty
 
-
-def _datasets(group: Any, path: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the datasets below a group by name, with their shapes; no link is followed."""
-    for name in group:
-        where = f"{path}{name}"
-        if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-            continue
-        place = group[name]
-        if isinstance(place, h5py.Group):
-            yield from _datasets(place, f"{where}/")
-        elif isinstance(place, h5py.Dataset) and place.shape is not None:
-            yield where, place.shape
-
-
-def _episode_groups(file: h5py.File) -> list[str]:
-    """Return the groups that are an episode each, in the order of the numbers in their names, if there are any."""
-    for name in GROUPS:
-        group = file.get(name) if name else file
-        if not isinstance(group, h5py.Group) or not len(group):
-            continue
-        names = [key for key in group if isinstance(group.get(key), h5py.Group)]
-        if len(names) == len(group) and all(re.search(r"\d+$", key) for key in names):
-            ordered = sorted(names, key=lambda key: int(re.findall(r"\d+$", key)[0]))
-            return [f"{name}/{key}" if name else key for key in ordered]
-    return []
+    def _decoded(self, name: str, rows: Any) -> Array:
+        if rows.dtype.kind not in "OS":
+            return np.asarray(rows.astype(rows.dtype.newbyteorder("="), copy=False))
+        try:
+            return text_array([item.decode("utf-8") if isinstance(item, bytes) else str(item) for item in rows])
+        except UnicodeDecodeError as error:
+            raise FormatError(
+                f"{self.path}: {name!r} holds bytes that are no UTF-8 text ({error}); leave it out with columns=[…]"
+            ) from error
 
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
@@ -147,9 +150,3 @@ def _form(dataset: h5py.Dataset) -> Form | None:
         return Form(TEXT) if dataset.ndim == 1 else None
     number = dataset.dtype.name in NUMBERS and dataset.dtype.kind != "c"
     return Form(dataset.dtype.name, tuple(dataset.shape[1:])) if number else None
-
-
-def _decoded(rows: Any) -> Array:
-    if rows.dtype.kind in "OS":
-        return text_array([item.decode("utf-8") if isinstance(item, bytes) else str(item) for item in rows])
-    return np.asarray(rows.astype(rows.dtype.newbyteorder("="), copy=False))

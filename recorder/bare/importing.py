@@ -9,7 +9,7 @@ import numpy as np
 
 from recorder.bare.recordings import BareRecording
 from recorder.columns import Array
-from recorder.errors import WriteError
+from recorder.errors import FormatError, WriteError
 from recorder.recording import Recording
 from recorder.routing.layouts import layout
 from recorder.schema import ROW
@@ -37,9 +37,12 @@ def import_bare(
     Without a `storage` the default layout is taken, but pictures are kept without loss.
 
     Raises:
+        FormatError: there are no rows to copy.
         ExistsError: there is a recording already, and it may not be appended to.
         WriteError: what was read back is not what was copied.
     """
+    if not len(bare):
+        raise FormatError(f"{bare.paths[0]} has columns but no rows: there is nothing to import")
     before = len(Recording(path)) if existing == "append" and (Path(path) / "recording.json").exists() else 0
     kept = storage if storage is not None else layout(list(bare.leaves.values()), kinds={"image": ZarrStorage()})
     with RecordingWriter(path, bare.space, storage=kept, existing=existing) as writer:

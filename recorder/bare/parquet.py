@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -51,9 +52,15 @@ class ParquetSource(BareSource):
             for i in range(head.metadata.num_row_groups)
         ]
         self.notes: dict[str, FieldNote] = {}
-        self.forms, self.left_out = {}, {}
+        self.forms = {}
+        self.left_out = {
+            name: f"{count} columns have this name" for name, count in Counter(self._schema.names).items() if count > 1
+        }
         for field in self._schema:
-            self._declare(field)
+            if field.name not in self.left_out:
+                self._declare(field)
+        empty = [file for file, rows in zip(self.files, self.pieces, strict=True) if not rows]
+        self.left_out.update((str(file.relative_to(path)), "a file of no rows") for file in empty if file != path)
         if strange := sorted(self.fill.keys() - self.forms.keys()):
             nearest = did_you_mean(strange[0], self.forms)
             raise FormatError(f"fill: no column {strange[0]!r}{nearest}; the columns are {sorted(self.forms)}")
@@ -79,8 +86,10 @@ class ParquetSource(BareSource):
     def _note(self, name: str, kind: Any) -> FieldNote:
         """Return what a column of another program holds; lists that are all of one length are arrays."""
         shape: list[int] = []
-        ragged = False
-        if pa.types.is_list(kind):
+        ragged = pa.types.is_list(kind) and pa.types.is_string(kind.value_type)
+        if ragged:
+            kind = kind.value_type
+        elif pa.types.is_list(kind):
             lengths = pc.unique(pc.list_value_length(self.arrow(name, 0, self.rows))).to_pylist()
             ragged = len(lengths) != 1 or not lengths[0]
             shape = [] if ragged else [lengths[0]]
@@ -157,7 +166,7 @@ def _is_number(kind: Any) -> bool:
 
 
 def _plain(kind: Any) -> Any:
-    """Return the type to which rows are brought: dictionaries as what they stand for, large lists as lists."""
+    """Return the type to which rows are brought: dictionaries as what they stand for, lists of text as plain lists."""
     if pa.types.is_dictionary(kind):
         return _plain(kind.value_type)
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -165,7 +174,8 @@ def _plain(kind: Any) -> Any:
     if pa.types.is_large_list(kind) or pa.types.is_list(kind):
         return pa.list_(_plain(kind.value_type))
     if pa.types.is_fixed_size_list(kind):
-        return pa.list_(_plain(kind.value_type), kind.list_size)
+        inner = _plain(kind.value_type)
+        return pa.list_(inner) if pa.types.is_string(inner) else pa.list_(inner, kind.list_size)
     return kind
 
 

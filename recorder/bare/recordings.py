@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recorder.bare.cutting import Episodes, cut
-from recorder.bare.tables import BareColumn, BareSource, path_of, space_of
+from recorder.bare.tables import BareColumn, BareSource, paths_of, space_of
 from recorder.catalogue import Catalogue, Place
 from recorder.columns import Column, SpanColumn
 from recorder.episode import Episode
 from recorder.episodes import EpisodeTable
-from recorder.errors import FormatError, NotARecordingError
+from recorder.errors import DamagedError, FormatError, NotARecordingError
 from recorder.leaf import Leaf, text_array
 from recorder.recording import Recording
 from recorder.schema import Schema, declare
@@ -74,6 +74,8 @@ def open_bare(
 def _source(options: BareOptions) -> BareSource:
     if not options.path.exists():
         raise NotARecordingError(f"{options.path} is not there")
+    if options.path.is_file() and not options.path.stat().st_size:
+        raise DamagedError(f"{options.path} is empty: it has not a single byte")
     if options.path.suffix.lower() in HDF5:
         from recorder.bare.hdf5 import HDF5Source
 
@@ -96,12 +98,14 @@ class BareRecording(Recording):
         self._options = options
         source = _source(options)
         if not source.forms:
-            raise FormatError(f"{options.path} has no column of numbers or text; left out are {source.left_out}")
+            why = f"left out are {source.left_out}" if source.left_out else "there is nothing in it"
+            raise FormatError(f"{options.path} has no column of numbers or text: {why}")
         ends, self.cut = cut(source, options.episodes)  # by columns that need not be among those asked for
         source.select(options.columns)
         self.left_out = dict(source.left_out)
-        schema = declare(space_of(source))
-        names = {path_of(name): name for name in source.forms}
+        space = space_of(source)
+        schema = declare(space)
+        names = paths_of(space, source.forms)
         leaves = {path: _leaf(leaf) for path, leaf in schema.leaves.items()}
         shard = BareShard(options.path, {p: BareColumn(leaf, source, names[p]) for p, leaf in leaves.items()}, ends)
         self._catalogue = BareCatalogue(shard, replace(schema, leaves=leaves))

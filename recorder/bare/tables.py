@@ -14,8 +14,11 @@ from gymnasium.spaces import Space
 
 from recorder.columns import Array, Column
 from recorder.errors import FormatError
-from recorder.leaf import TEXT, Leaf, encode_key, join
+from recorder.leaf import TEXT, Leaf, encode_keys, join
 from recorder.metadata.annotation import did_you_mean
+
+DEEPEST = 64
+"""Names are no more than so many parts: what is deeper is no table that anyone made on purpose."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +59,20 @@ class BareSource(ABC):
             FormatError: a pattern matches none.
         """
         for pattern in patterns or ():
-            if not any(fnmatchcase(name, pattern) for name in self.forms):
+            if not any(_matches(name, pattern) for name in self.forms):
                 nearest = did_you_mean(pattern, self.forms)
-                raise FormatError(f"no column {pattern!r}{nearest}; the columns are {sorted(self.forms)}")
+                why = f" that can be taken: {self.left_out[pattern]}" if pattern in self.left_out else nearest
+                raise FormatError(f"no column {pattern!r}{why}; the columns are {sorted(self.forms)}")
         if patterns is not None:
-            gone = [name for name in self.forms if not any(fnmatchcase(name, pattern) for pattern in patterns)]
+            gone = [name for name in self.forms if not any(_matches(name, pattern) for pattern in patterns)]
             for name in gone:
                 del self.forms[name]
                 self.left_out[name] = "not asked for"
+
+
+def _matches(name: str, pattern: str) -> bool:
+    """Return whether a name is the one that was given, brackets and all, or one that a glob means."""
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 class BareColumn(Column):
@@ -78,13 +87,21 @@ class BareColumn(Column):
         return self._source.read(self._name, start, stop)
 
 
-def path_of(name: str) -> str:
-    """Return the path of the leaf that a column is: its name, with each part encoded as the keys of spaces are.
+def paths_of(space: spaces.Dict, names: Iterable[str]) -> dict[str, str]:
+    """Return the name of the column that each leaf is, by its path in `space`, which is that of a row.
 
-    >>> path_of("obs/joint positions"), path_of("observation.state")
-    ('obs/joint positions', 'observation.state')
+    >>> paths_of(spaces.Dict({"x": spaces.Discrete(2), "obs": spaces.Dict(y=spaces.Discrete(2))}), ["obs/y", "x"])
+    {'obs/y': 'obs/y', 'x': 'x'}
     """
-    return join(*map(encode_key, parts_of(name)))
+    known = {tuple(parts_of(name)): name for name in names}
+    return {path: known[keys] for path, keys in _places(space)}
+
+
+def _places(space: spaces.Dict) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the path of each column in the space of a row, and the keys that lead to it."""
+    for part, (key, inner) in zip(encode_keys(list(space.spaces)), space.spaces.items(), strict=True):
+        for path, keys in _places(inner) if isinstance(inner, spaces.Dict) else [("", ())]:
+            yield join(part, path), (key, *keys)
 
 
 def parts_of(name: str) -> list[str]:
@@ -99,15 +116,22 @@ def space_of(source: BareSource) -> spaces.Dict:
         FormatError: one name is a column, and also the beginning of another.
     """
     tree: dict[str, Any] = {}
+    taken: dict[tuple[str, ...], str] = {}
     for name, form in source.forms.items():
-        *outer, last = parts_of(name)
+        *outer, last = parts = parts_of(name)
+        if len(parts) > DEEPEST:
+            raise FormatError(f"{name!r:.80} has more than {DEEPEST} parts; leave it out with columns=[…]")
+        if (other := taken.setdefault(tuple(parts), name)) != name:
+            raise FormatError(f"{name!r} and {other!r} would be one leaf; leave one of them out with columns=[…]")
         inner = tree
         for part in outer:
             inner = inner.setdefault(part, {})
             if not isinstance(inner, dict):
                 raise FormatError(f"{part!r} in {name!r} is a column itself; leave one of them out with columns=[…]")
         if last in inner:
-            raise FormatError(f"{name!r} is a column and the beginning of another; leave one of them out")
+            raise FormatError(
+                f"{name!r} is a column and the beginning of another; leave one of them out with columns=[…]"
+            )
         inner[last] = _space(form, source, name)
     return _dict(tree)
 
