@@ -15,14 +15,14 @@ from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.buffer import ReplayBuffer
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.committing import BufferWriter
-from recorder.replay_buffer.creating import BufferOptions
+from recorder.replay_buffer.creating import BufferOptions, check_codecs
 from recorder.replay_buffer.encoding import threads
-from recorder.replay_buffer.filling import Target, check_codecs, filled
+from recorder.replay_buffer.filling import Target, filled
 from recorder.replay_buffer.fitting import fit_episode
 from recorder.replay_buffer.metadata import OURS
 from recorder.replay_buffer.opening import StoreLike
 from recorder.replay_buffer.specs import ArraySpec, Schema, parse_specs
-from recorder.replay_buffer.targets import root_attributes
+from recorder.replay_buffer.targets import BEGUN, root_attributes
 
 
 def create_zarr_replay_buffer(
@@ -77,7 +77,11 @@ def create_zarr_replay_buffer(
     if overwrite:
         check_codecs(parsed, options)
         coming = begun(coming, parsed)
-    with filled(target, parsed, options, {}) as place, BufferWriter(place, count) as writer, threadpool_limits(1):
+    with (
+        filled(target, parsed, options, {BEGUN: 0}) as place,
+        BufferWriter(place, count) as writer,
+        threadpool_limits(1),
+    ):
         add_episodes(writer, coming, total_episodes, progress)
     return ReplayBuffer(where, storage_options)
 
@@ -132,7 +136,7 @@ def add_episodes(
     Raises:
         MismatchError: an episode that was added before has another length now.
     """
-    begun = int((root_attributes(writer.place).get(OURS) or {}).get("begun", 0))
+    begun = int((root_attributes(writer.place).get(OURS) or {}).get(BEGUN, 0))
     there = len(writer.ends) - begun
     bar = tqdm(episodes, total=total, unit="episode", disable=None if progress is None else not progress)
     taken = 0

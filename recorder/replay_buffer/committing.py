@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
@@ -17,7 +18,7 @@ from recorder.replay_buffer.arrays import Node, find_arrays, read_node
 from recorder.replay_buffer.encoding import Encoders
 from recorder.replay_buffer.fitting import fit_episode
 from recorder.replay_buffer.metadata import ArrayMetadata, parse_array
-from recorder.replay_buffer.places import Place
+from recorder.replay_buffer.places import Place, together
 from recorder.replay_buffer.writing import ArrayWriter, clear_halves
 
 ENDS, IDS, COMPLETE = "meta/episode_ends", "meta/episode_ids", "meta/complete"
@@ -154,16 +155,18 @@ class BufferWriter:
         self._check_open()
         begun = time.monotonic()
         *others, ends = self._writers
-        for writer in others:
-            writer.flush()
+        self._save(others)
         if any(not writer.metadata.shard_chunks for writer in self.arrays.values()):
             self.place.barrier()
-        for writer in others:
-            writer.publish(len(self.ends) if writer is self._ids else self.rows)
-        ends.flush()
+        rows = [len(self.ends) if writer is self._ids else self.rows for writer in others]
+        together([partial(writer.publish, count) for writer, count in zip(others, rows, strict=True)])
+        self._save([ends])
         ends.publish(len(self.ends))
         self._committed_at = time.monotonic()
         self._commit_seconds = self._committed_at - begun
+
+    def _save(self, writers: Sequence[ArrayWriter]) -> None:
+        together([save for writer in writers if (save := writer.unsaved()) is not None])
 
     def drop(self, episodes: int = 1) -> None:
         """Take the last episodes away.

@@ -20,6 +20,7 @@ from recorder.replay_buffer.filling import Target, filled
 from recorder.replay_buffer.metadata import OURS
 from recorder.replay_buffer.pictures import WEBP, PictureCodec
 from recorder.replay_buffer.specs import ArraySpec
+from recorder.replay_buffer.targets import BEGUN
 from recorder.replay_buffer.writing import ArrayWriter
 from recorder.storages.zarr_columns import PARALLEL_BYTES
 from recorder.threads import cores, side_by_side
@@ -153,7 +154,7 @@ def copy_buffer(buffer: Source, target: Target, chosen: Copy, options: BufferOpt
     numbers = range(buffer.n_episodes) if chosen.episodes is None else [int(i) for i in chosen.episodes]
     slices, ids = [buffer.episode_slice(i) for i in numbers], buffer.episode_ids
     specs, copied = chosen.specs(columns), [ids[i] for i in numbers]
-    said = {key: value for key, value in buffer.attributes.get(OURS, {}).items() if key != "begun"}
+    said = {key: value for key, value in buffer.attributes.get(OURS, {}).items() if key != BEGUN}
     with filled(target, specs, options, said) as place, BufferWriter(place) as writer:
         for first, last in _groups([len_of(each) for each in slices], sum(spec.nbytes for spec in specs.values())):
             for key, column in columns.items():

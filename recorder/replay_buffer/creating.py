@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
 from typing import Any, Literal
 
 import zarr
@@ -14,7 +16,7 @@ from recorder.leaf import JSON, TEXT
 from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.codecs import WebP, coding
 from recorder.replay_buffer.metadata import OURS
-from recorder.replay_buffer.places import Place
+from recorder.replay_buffer.places import Place, together
 from recorder.replay_buffer.specs import ArraySpec, Schema, parse_specs
 
 META_ROWS = 4096
@@ -96,6 +98,13 @@ def _flat(zarr_format: int) -> dict[str, Any]:
     return {"name": "default" if zarr_format == 3 else "v2", "configuration": {"separator": "."}}
 
 
+def check_codecs(specs: Mapping[str, ArraySpec], options: BufferOptions) -> None:
+    """Raise `LayoutError` where no array can be made of a spec with its codec."""
+    group = zarr.create_group(MemoryStore(), zarr_format=options.zarr_format)
+    for key, spec in specs.items():
+        create_array(group, key, spec, options)
+
+
 def create_buffer(
     place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions, attributes: Mapping[str, JSON]
 ) -> None:
@@ -109,8 +118,8 @@ def create_buffer(
     _create_meta(meta, "episode_ids", ArraySpec((), TEXT, META_ROWS), plain)
     _create_meta(meta, "episode_ends", ArraySpec((), "int64", META_ROWS, needs_compressor=False), plain)
     # zarr writes in no order that could be relied on after a kill.
-    for name in sorted(files, key=_order):
-        place.put(name, files[name].to_bytes())
+    for _, names in groupby(sorted(files, key=_order), _order):
+        together([partial(place.put, name, files[name].to_bytes()) for name in names])
 
 
 def _order(name: str) -> tuple[bool, bool, bool]:

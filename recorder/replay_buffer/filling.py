@@ -7,12 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import zarr
-from zarr.storage import MemoryStore
-
 from recorder.errors import ExistsError, LayoutError
 from recorder.leaf import JSON
-from recorder.replay_buffer.creating import BufferOptions, create_array
+from recorder.replay_buffer.creating import BufferOptions
 from recorder.replay_buffer.folder_place import FolderPlace
 from recorder.replay_buffer.opening import StoreLike, open_place
 from recorder.replay_buffer.places import Place
@@ -58,18 +55,10 @@ def filled(
         MismatchError: a buffer with other arrays is there, and `append` was asked for.
         LayoutError: a codec does not go with an array, or a zip file was to be added to.
     """
-    check_codecs(specs, options)
     with _place(target) as place:
         open_target(place, specs, options, attributes, append=target.append, overwrite=target.overwrite)
         yield place
         mark_complete(place)
-
-
-def check_codecs(specs: Mapping[str, ArraySpec], options: BufferOptions) -> None:
-    """Raise `LayoutError` where an array cannot be made of a spec."""
-    group = zarr.create_group(MemoryStore(), zarr_format=options.zarr_format)
-    for key, spec in specs.items():
-        create_array(group, key, spec, options)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from typing import Any
 from zarr.abc.store import Store
 
 from recorder.errors import DamagedError
+from recorder.threads import Task, side_by_side
 
 Span = tuple[int, int]
 """From which byte of a file to which."""
@@ -36,6 +37,16 @@ class File(ABC):
     @abstractmethod
     def spans(self, spans: Sequence[Span]) -> list[bytes]:
         """Return some parts of the file."""
+
+
+WAITING_TASKS = 8
+"""Writings that wait for a disk, or for a store that is far away, at the same time."""
+
+
+def together(tasks: Sequence[Task]) -> None:
+    """Do all tasks at the same time, of which each waits more than it computes."""
+    if tasks:
+        side_by_side(tasks, WAITING_TASKS)
 
 
 class Place(ABC):

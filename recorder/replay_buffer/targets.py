@@ -13,7 +13,7 @@ from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import find_arrays, parsed, read_node
 from recorder.replay_buffer.chunk_codecs import json_bytes
 from recorder.replay_buffer.committing import COMPLETE, ENDS
-from recorder.replay_buffer.creating import BufferOptions, create_array, create_buffer
+from recorder.replay_buffer.creating import BufferOptions, check_codecs, create_array, create_buffer
 from recorder.replay_buffer.metadata import OURS, parse_array
 from recorder.replay_buffer.places import Place
 from recorder.replay_buffer.specs import ArraySpec
@@ -21,6 +21,9 @@ from recorder.replay_buffer.store_place import StorePlace
 
 FORMAT = 0
 """The number of what this package says under `recorder` in the attributes of the root."""
+
+BEGUN = "begun"
+"""How many episodes there were when somebody began to add others that have no ids, by which they would be known."""
 
 
 def open_target(
@@ -44,11 +47,12 @@ def open_target(
         _create(place, specs, options, attributes)
     elif overwrite or (append and _never_begun(place)):
         check_ours(place)
+        check_codecs(specs, options)
         with place.writing():
             place.delete("")
         _create(place, specs, options, attributes)
     elif append:
-        _take_up(place, specs, options)
+        _take_up(place, specs, options, attributes)
     else:
         raise ExistsError(f"{place.name} exists{_said(place)}; append=True goes on, overwrite=True begins anew")
 
@@ -56,7 +60,7 @@ def open_target(
 def _create(
     place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions, attributes: Mapping[str, JSON]
 ) -> None:
-    create_buffer(place, specs, options, {"format": FORMAT, "begun": 0, **attributes})
+    create_buffer(place, specs, options, {"format": FORMAT, **attributes})
 
 
 def _said(place: Place) -> str:
@@ -89,15 +93,18 @@ def check_ours(place: Place) -> None:
         raise ExistsError(f"{place.name} is no replay buffer, so nothing of it is removed; choose another path")
 
 
-def _take_up(place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions) -> None:
+def _take_up(
+    place: Place, specs: Mapping[str, ArraySpec], options: BufferOptions, attributes: Mapping[str, JSON]
+) -> None:
     if read_node(place, ENDS) is None:
         raise ExistsError(f"{place.name} exists and is no whole replay buffer, there is no {ENDS}; choose another path")
     compare(place, specs, options)
     if read_node(place, COMPLETE) is not None:
-        said = dict(root_attributes(place).get(OURS, {}))
-        ends = read_node(place, ENDS)
-        metadata = parse_array(ENDS, ends.data, ends.attributes) if ends else None
-        put_attributes(place, {**said, "begun": metadata.rows if metadata else 0})
+        if BEGUN in attributes:
+            said = dict(root_attributes(place).get(OURS, {}))
+            ends = read_node(place, ENDS)
+            metadata = parse_array(ENDS, ends.data, ends.attributes) if ends else None
+            put_attributes(place, {**said, BEGUN: metadata.rows if metadata else 0})
         place.delete(COMPLETE)
 
 

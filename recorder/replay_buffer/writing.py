@@ -18,6 +18,7 @@ from recorder.replay_buffer.pictures import PictureCodec
 from recorder.replay_buffer.places import Place
 from recorder.storages.zarr_columns import ChunkColumn
 from recorder.storages.zarr_shards import shard_bytes
+from recorder.threads import Task
 
 TASK_BYTES = 1 << 20
 """Rows that one thread codes at a time: about so many, so that handing over costs nothing beside it."""
@@ -26,9 +27,9 @@ TASK_BYTES = 1 << 20
 class ArrayWriter:
     """The rows of one array, from a row on that begins a file.
 
-    Chunks of the file that is not full stay coded in memory, rows that fill no chunk as rows. `flush` writes both, and
-    `publish` says in the array's metadata how many rows there are. What is in the files then depends on the rows
-    alone, not on how often they were written.
+    Chunks of the file that is not full stay coded in memory, rows that fill no chunk as rows. `unsaved` has both
+    written, and `publish` says in the array's metadata how many rows there are. What is in the files then depends on
+    the rows alone, not on how often they were written.
     """
 
     def __init__(self, place: Place, name: str, metadata: ArrayMetadata, encoders: Encoders, rows: int) -> None:
@@ -144,14 +145,20 @@ class ArrayWriter:
             self._collect()
         self._write_full_files()
 
-    def flush(self) -> None:
-        """Write all rows, those in files that are not full too; the array does not say yet that it has them."""
+    def unsaved(self) -> Task | None:
+        """Return what writes all rows, those in files that are not full too; None where they are written.
+
+        The array does not say yet that it has them.
+        """
         self.settle()
         if not self._dirty:
-            return
+            return None
         chunks = list(self._chunks)
         if self._filled:
             chunks.append(self._encoders.submit(partial(self.metadata.encode, self._rest[: self._filled]), 0).result())
+        return partial(self._save, chunks)
+
+    def _save(self, chunks: Sequence[bytes]) -> None:
         if chunks and self.metadata.shard_chunks:
             self._put(self._files, shard_bytes(chunks, self.metadata.file_chunks))
         elif chunks:
@@ -159,7 +166,7 @@ class ArrayWriter:
         self._dirty = False
 
     def publish(self, rows: int) -> None:
-        """Say in the array's metadata how many rows count, after `flush` has written them."""
+        """Say in the array's metadata how many rows count, after they were written."""
         assert rows <= self.rows, (self._name, rows, self.rows)
         if self.metadata.rows != rows:
             published = self.metadata.with_rows(rows)

@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from killing import contents, episode
+from killing import complete, contents, episode
 
 from recorder import NotAReplayBufferError, ReplayBuffer
-from recorder.replay_buffer.committing import COMPLETE
 
 SCRIPT = str(Path(__file__).with_name("killing.py"))
 
@@ -95,10 +94,6 @@ def killed_at_random_instants(folder: Path, kills: int, zarr_format: int) -> Non
         else:
             subprocess.run([*command, str(place)], check=True)
         assert contents(place / "run") == contents(folder / "whole" / "run")
-
-
-def complete(path: Path) -> bool:
-    return any((path / COMPLETE / name).exists() for name in ("zarr.json", ".zarray"))
 
 
 def check(path: Path) -> None:
