@@ -15,6 +15,7 @@ import numpy as np
 from recorder.errors import ClosedError, DamagedError, EpisodeError, LayoutError, NotAReplayBufferError
 from recorder.leaf import Leaf
 from recorder.replay_buffer.arrays import Node, find_arrays, read_node
+from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.encoding import Encoders
 from recorder.replay_buffer.fitting import fit_episode
 from recorder.replay_buffer.metadata import ArrayMetadata, parse_array
@@ -175,7 +176,7 @@ class BufferWriter:
             EpisodeError: there are not so many.
         """
         self._check_open()
-        if not 0 < episodes <= len(self.ends):
+        if whole("episodes", episodes, 0, error=EpisodeError) > len(self.ends) or not episodes:
             raise EpisodeError(f"{episodes} episodes cannot be dropped: the buffer has {len(self.ends)}")
         self.commit()
         del self.ends[-episodes:]

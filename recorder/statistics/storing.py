@@ -26,9 +26,9 @@ def store_statistics(
     Raises:
         WriteError: another process writes to it, or it is a zip file.
     """
-    place = open_place(where, storage_options)
+    buffer, place = ReplayBuffer(where, storage_options), open_place(where, storage_options)
     with place.writing():
-        buffer = ReplayBuffer(where, storage_options)
+        buffer.refresh()
         found = statistics(buffer, most_frames=most_frames)
         said = root_attributes(place).get(OURS) or {}
         put_attributes(place, {**said, STATISTICS: {**found.to_json(), "rows": fingerprint(buffer)}})

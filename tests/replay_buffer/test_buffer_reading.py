@@ -355,6 +355,13 @@ def test_copying_some_keys_and_episodes(buffer: ReplayBuffer, tmp_path: Path) ->
     buffer.copy_to(tmp_path / "b", overwrite=True)
 
 
+@pytest.mark.parametrize("episodes", [0, -1, 1.5, True, 99])
+def test_only_whole_numbers_of_episodes_are_dropped(buffer: ReplayBuffer, episodes: Any) -> None:
+    with buffer, pytest.raises(EpisodeError, match=str(episodes)):
+        buffer.drop(episodes)
+    assert buffer.n_episodes == len(LENGTHS)
+
+
 def flipped(path: Path, at: int) -> None:
     data = bytearray(path.read_bytes())
     data[at] ^= 1
