@@ -41,16 +41,23 @@ class Staging:
         """Make the folder under another name, lock it, then give it its name: nobody sees it without its lock."""
         path = recording / "staging" / writer
         hidden = path.with_name(f".{writer}")
-        remove(hidden)  # what an attempt that failed left
+        remove(hidden)  # what an attempt left that was killed
         make_folder(hidden.parent, durable=True)
         hidden.mkdir()
-        note = {"host": socket.gethostname(), "boot": boot_id(), "pid": os.getpid()}
-        write_file(hidden / NOTE, json.dumps(note).encode())
-        descriptor = os.open(hidden / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
-        if not lock(descriptor):
-            raise BlockingIOError(f"{hidden / LOCK} is locked by another process")
-        hidden.rename(path)
-        sync(path.parent)
+        descriptor, made = -1, hidden
+        try:
+            note = {"host": socket.gethostname(), "boot": boot_id(), "pid": os.getpid()}
+            write_file(hidden / NOTE, json.dumps(note).encode())
+            descriptor = os.open(hidden / LOCK, os.O_CREAT | os.O_RDWR, 0o644)
+            if not lock(descriptor):
+                raise BlockingIOError(f"{hidden / LOCK} is locked by another process")
+            made = hidden.rename(path)
+            sync(path.parent)
+        except BaseException:  # else it would look like a writer that begins, or is alive
+            if descriptor >= 0:
+                os.close(descriptor)
+            remove(made)
+            raise
         return cls(path, descriptor)
 
     @classmethod
@@ -86,12 +93,14 @@ class Staging:
         """Give up the lock, and remove the folder unless it is to be kept for recovery; the lock goes last."""
         if self._lock < 0:
             return
-        if not keep and self.path.exists():
-            for item in self.path.iterdir():
-                if item.name != LOCK:
-                    remove(item)
-            remove(self.path)
-        self.release()
+        try:
+            if not keep and self.path.exists():
+                for item in self.path.iterdir():
+                    if item.name != LOCK:
+                        remove(item)
+                remove(self.path)
+        finally:
+            self.release()
 
     def release(self) -> None:
         """Give up the lock only."""

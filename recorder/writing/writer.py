@@ -557,7 +557,11 @@ class RecordingWriter:
         staging = Staging.make(self.path, self.writer)
         judge = None if self._keep_if is None else self._judge
         leaves = list(kept.leaves.values())
-        committer = Committer(self.path, kept.storage, leaves, self.origin, self.options, staging, judge)
+        try:
+            committer = Committer(self.path, kept.storage, leaves, self.origin, self.options, staging, judge)
+        except BaseException:
+            staging.close()  # the worker tries again
+            raise
         self._committer = committer
         return committer
 
