@@ -51,8 +51,20 @@ class DamagedReader(Reader):
         for name, error in self._damaged.items():
             if not name.startswith((f"{path}/", f"{path}.")):
                 continue
-            number = name.removeprefix(f"{path}/").split("/")[0].split(".")[0]
             if episode is None:
                 raise error
-            if not number.isdecimal() or int(number) == episode:
+            if number_in(name, path) in (None, episode):
                 raise DamagedError(f"episode {self._ids[episode]}: {error}") from error
+
+
+def number_in(name: str, path: str) -> int | None:
+    """Return the number of the one episode of which a file of a leaf holds rows, or None where it holds many.
+
+    >>> number_in("observation/wrist/000002/000000.png", "observation/wrist")
+    2
+    >>> number_in("observation/wrist/000002.mp4", "observation/wrist")
+    2
+    >>> number_in("observation/wrist.zarr/c.0.0.0.0", "observation/wrist")
+    """
+    number = name.removeprefix(f"{path}/").split("/")[0].split(".")[0]
+    return int(number) if name.startswith(f"{path}/") and number.isdecimal() else None

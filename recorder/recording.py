@@ -21,6 +21,7 @@ from recorder.episode import Episode
 from recorder.episodes import EpisodeNote
 from recorder.errors import RecorderError
 from recorder.leaf import JSON, Leaf, text_array
+from recorder.memory import MemoryRecording
 from recorder.rebuilding import MakeEnv, environment_of
 from recorder.recorded_spaces import RecordedSpaces
 from recorder.schema import Schema, compare
@@ -53,7 +54,10 @@ class Recording(RecordedSpaces, Sequence[Episode]):
             FormatError: a recording is of a newer format, or says what the format does not allow.
             DamagedError: a shard is damaged.
             MismatchError: several folders have different spaces.
+            TypeError: it is not the path of a folder.
         """
+        if isinstance(path, MemoryRecording):
+            raise TypeError("these episodes are in memory and have no folder: record with RecordingWriter(path, space)")
         paths = [path] if isinstance(path, Path | str) else list(path)
         if not paths:
             raise ValueError("Recording([]) has no folder to read")

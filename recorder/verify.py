@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+from recorder.damage import number_in
 from recorder.errors import DamagedError, FormatError, RecorderError
 from recorder.files import check_sum, files_below, inside
 from recorder.holdings import Statements, shard_names
@@ -20,9 +20,6 @@ from recorder.writing.staging import staged
 
 BLOCK, BLOCK_BYTES = 256, 128 << 20
 """Rows that are decoded at once: no more than either, but one at least."""
-
-_STREAM = re.compile(r"/(\d{6})\.[a-z0-9]+$")
-"""How the file of one episode is named, where a leaf has a file an episode."""
 
 
 @dataclass(frozen=True)
@@ -169,10 +166,9 @@ class ShardCheck:
 
     def _of(self, name: str) -> tuple[str, ...]:
         """Return the episodes that a file holds rows of."""
-        stream = _STREAM.search(f"/{name}")
-        if stream is None or int(stream[1]) >= len(self._ids) or "." in name.rpartition("/")[0].rpartition("/")[2]:
-            return self._ids
-        return (self._ids[int(stream[1])],)
+        paths = sorted((path for path in self._schema.leaves if name.startswith(f"{path}/")), key=len)
+        number = number_in(name, paths[-1]) if paths else None
+        return self._ids if number is None or number >= len(self._ids) else (self._ids[number],)
 
     def _row_faults(self, shard: Shard, decode: bool) -> Iterator[Fault]:
         """Yield leaves whose files hold another number of rows than the table of episodes says, or do not decode."""

@@ -3,6 +3,7 @@
 import copy
 import json
 import pickle
+from collections.abc import Callable
 from contextlib import ExitStack
 from enum import Enum
 from types import MappingProxyType
@@ -707,3 +708,25 @@ def test_few_values_agrees_with_counting_one_by_one(pixels, numbers, channels, s
     frame = np.random.default_rng(seed).integers(0, numbers, (pixels, 1, channels), np.uint8)
     colours = {tuple(pixel) for pixel in frame.reshape(-1, channels).tolist()}
     assert few_values(frame) is (len(colours) <= 256 or len(set(frame.ravel().tolist())) <= 32)
+
+
+def test_metadata_that_holds_itself_is_refused_by_name() -> None:
+    loop: dict[str, object] = {}
+    loop["inner"] = [loop]
+    with pytest.raises(MetadataError, match="'wrist' holds itself"):
+        annotate(spaces.Dict(wrist=spaces.Box(0, 1)), {"wrist": loop})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize("build", [image_metadata, depth_metadata, proprio_metadata, action_metadata])
+def test_a_builder_makes_its_own_kind_only(build: Callable[..., dict[str, object]]) -> None:
+    assert build(kind=build()["kind"]) == build()
+    with pytest.raises(MetadataError, match="kind='reward': leave it out"):
+        build(kind="reward")
+
+
+def test_pickled_metadata_is_what_it_was() -> None:
+    space = annotate(spaces.Box(0, 1, (2,)), {"": {"names": ["a", "b"], "deep": {"more": [1, [2, 3]]}}})
+    again = pickle.loads(pickle.dumps(space))
+    assert again.metadata == space.metadata
+    assert type(again.metadata) is type(again.metadata["deep"]) is dict
+    assert again.metadata["deep"]["more"] == (1, (2, 3))

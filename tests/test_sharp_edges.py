@@ -1,14 +1,30 @@
 """What users ran into: values of infos, a last step that is refused, limits with `keep_if`, folders in the way."""
 
+import copy
 import enum
+import pickle
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from recorder import LayoutError, Recorder, Recording, RowError, delete, label, rewrite
+from recorder import (
+    ClosedError,
+    LayoutError,
+    Recorder,
+    Recording,
+    RecordingWriter,
+    RowError,
+    delete,
+    label,
+    pick,
+    rewrite,
+    to_zarr,
+)
 from recorder.selection import Selection
 
 
@@ -142,3 +158,28 @@ def test_edits_with_arguments_of_another_form_say_what_they_take(tmp_path: Path)
     with pytest.raises(ValueError, match="mappings of names by id"):
         label(tmp_path, {ids[0]: None})
     assert [episode.id for episode in Recording(tmp_path)] == ids
+
+
+def test_a_writer_is_not_pickled_and_says_what_to_do(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path / "run", Box(0, 1, (2,))) as writer:
+        for what in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(ClosedError, match="Make one in each process"):
+                what(writer)
+
+
+def test_episodes_in_memory_have_no_folder_to_read(tmp_path: Path) -> None:
+    with RecordingWriter(None, Box(0, 1, (2,), np.float64)) as writer:
+        writer.begin()
+        writer.append(np.zeros(2))
+        writer.commit()
+        writer.flush()
+        uses: list[Callable[[Any], object]] = [
+            Recording,
+            lambda held: to_zarr(held, tmp_path / "out.zarr"),
+            lambda held: pick(held, tmp_path),
+        ]
+        for use in uses:
+            with pytest.raises(TypeError, match=r"in memory|MemoryRecording"):
+                use(writer.recording)
+        assert not list(tmp_path.iterdir())
+        assert len(writer.recording.filter(lambda episode: True)) == 1

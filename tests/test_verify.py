@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from environments import CountingEnv, roll
 
-from recorder import DictStorage, Recorder, Recording, VideoStorage, ZarrStorage
+from recorder import DictStorage, ImageFileStorage, Recorder, Recording, VideoStorage, ZarrStorage
 from recorder.files import checksum, checksum_of
 from recorder.shard import encode_manifest, read_manifest
 from recorder.verify import verify
@@ -135,3 +135,18 @@ def test_messages_that_end_in_their_own_crc_have_different_sums(crc: Callable[[b
     whole = [message + crc(message).to_bytes(4, "little") for message in messages]
     assert len({crc(message) for message in whole}) == 1, "this is why one CRC is not enough"
     assert len({checksum_of(message) for message in whole}) == 20
+
+
+def test_a_damaged_picture_is_that_of_its_episode(tmp_path: Path) -> None:
+    storage = DictStorage({"render": ImageFileStorage()})
+    with Recorder(CountingEnv(5, "rgb_array"), tmp_path, record_render=True, storage=storage, verbose=False) as env:
+        roll(env, 3)
+    ids = Recording(tmp_path).table()["id"].tolist()
+    for episode, row in ((0, 2), (2, 0), (1, 5)):
+        (picture,) = tmp_path.glob(f"shards/*/render/{episode:06d}/{row:06d}.png")
+        data = picture.read_bytes()
+        flip(picture)
+        (fault,) = {fault.episodes for fault in verify(tmp_path).faults}
+        assert fault == (ids[episode],)
+        picture.write_bytes(data)
+    assert verify(tmp_path, decode=True).sound

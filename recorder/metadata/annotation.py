@@ -44,7 +44,7 @@ class Metadata(dict[str, JSON]):
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (json_copy(self),)
+        return dict, (dict(self),)
 
 
 def json_copy(value: Any, path: str = "", key: str = "") -> JSON:
@@ -53,6 +53,13 @@ def json_copy(value: Any, path: str = "", key: str = "") -> JSON:
     Raises:
         MetadataError: it cannot; the message names `path` and, below it, the key.
     """
+    try:
+        return _json_copy(value, path, key)
+    except RecursionError:
+        raise MetadataError(f"metadata of {path!r} holds itself, or is nested a thousand deep") from None
+
+
+def _json_copy(value: Any, path: str, key: str) -> JSON:
     match value:
         case None | bool():
             return value
@@ -63,9 +70,9 @@ def json_copy(value: Any, path: str = "", key: str = "") -> JSON:
         case float() if math.isfinite(value):
             return float(value)
         case Mapping() if all(isinstance(name, str) for name in value):
-            return {str.__str__(name): json_copy(inner, path, _below(key, name)) for name, inner in value.items()}
+            return {str.__str__(name): _json_copy(inner, path, _below(key, name)) for name, inner in value.items()}
         case list() | tuple():
-            return [json_copy(inner, path, f"{key}[{i}]") for i, inner in enumerate(value)]
+            return [_json_copy(inner, path, f"{key}[{i}]") for i, inner in enumerate(value)]
     where = f"{key!r} in the metadata" if key else "metadata"
     raise MetadataError(
         f"{where} of {path!r} is JSON, got the {type(value).__name__} {value!r:.80}; keys are text, "

@@ -88,14 +88,14 @@ def image_metadata(
     Raises:
         MetadataError: a word is not in the vocabulary, or a value is of the wrong type.
     """
-    return _built(kind="image", format=format, layout=layout, fps=fps, **more)
+    return _built("image", more, format=format, layout=layout, fps=fps)
 
 
 def depth_metadata(
     units: str | None = "m", layout: str | None = None, fps: float | None = None, **more: JSON
 ) -> dict[str, JSON]:
     """Return metadata of a depth picture in `units`, as `image_metadata` does."""
-    return _built(kind="depth", units=units, layout=layout, fps=fps, **more)
+    return _built("depth", more, units=units, layout=layout, fps=fps)
 
 
 def proprio_metadata(
@@ -105,7 +105,7 @@ def proprio_metadata(
     **more: JSON,
 ) -> dict[str, JSON]:
     """Return metadata of what a robot knows of its body; `names` and `units` may be one for each number."""
-    return _built(kind="proprio", names=names, units=units, frame=frame, **more)
+    return _built("proprio", more, names=names, units=units, frame=frame)
 
 
 def action_metadata(
@@ -116,11 +116,14 @@ def action_metadata(
     **more: JSON,
 ) -> dict[str, JSON]:
     """Return metadata of an action: what it controls (`joint_position`), its mode (`absolute`, `delta`)."""
-    return _built(kind="action", names=names, units=units, control=control, mode=mode, **more)
+    return _built("action", more, names=names, units=units, control=control, mode=mode)
 
 
-def _built(**values: Any) -> dict[str, JSON]:
-    metadata: dict[str, JSON] = json_copy({key: value for key, value in values.items() if value is not None})
+def _built(kind: str, more: Mapping[str, Any], **values: Any) -> dict[str, JSON]:
+    if more.get("kind", kind) != kind:
+        raise MetadataError(f"{kind}_metadata makes metadata of kind {kind!r}, got kind={more['kind']!r}: leave it out")
+    said = {"kind": kind, **values, **more}
+    metadata: dict[str, JSON] = json_copy({key: value for key, value in said.items() if value is not None})
     if faults := list(_value_faults(metadata)):
         raise MetadataError("; ".join(faults))
     return metadata

@@ -51,19 +51,19 @@ class DepthStorage(Storage):
         return SPOKEN[self.invalid] if isinstance(self.invalid, str) else float(self.invalid)
 
     def check(self, leaves: Sequence[Leaf]) -> None:
-        self._check_options()
         for leaf in leaves:
             self._check_leaf(leaf)
         self.storage.check(self.inner(leaves))
 
-    def _check_options(self) -> None:
+    def __post_init__(self) -> None:
+        """Raise `LayoutError` for options that mean nothing."""
         if not (_is_number(self.scale) and math.isfinite(self.scale) and self.scale > 0):
             raise self._refused("scale", "a number above 0 is needed")
         if not (self.invalid in SPOKEN or (_is_number(self.invalid) and math.isfinite(float(self.invalid)))):
             raise self._refused("invalid", f"a number, or one of {', '.join(SPOKEN)} is needed")
         if self.beyond not in ("refuse", "invalid"):
             raise self._refused("beyond", "'refuse' or 'invalid' is needed")
-        if self.storage.table or not isinstance(self.storage, Storage):
+        if not isinstance(self.storage, Storage) or self.storage.table:
             raise self._refused("storage", "one of pictures is needed, such as VideoStorage(codec='ffv1')")
 
     def _refused(self, option: str, why: str) -> LayoutError:

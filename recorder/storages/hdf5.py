@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
@@ -16,7 +16,6 @@ import numpy as np
 from recorder.columns import Array
 from recorder.errors import DamagedError, FormatError, LayoutError, RecorderError
 from recorder.files import missing, plain_size
-from recorder.leaf import Leaf
 from recorder.limits import limits
 from recorder.storages.base import register_storage
 from recorder.storages.hdf5_files import in_use
@@ -49,10 +48,11 @@ class HDF5Storage(TableStorage):
     compression: Literal["lzf", "gzip"] | None = None
     level: int = 1
 
-    def check(self, leaves: Sequence[Leaf]) -> None:
+    def __post_init__(self) -> None:
+        """Raise `LayoutError` for options that mean nothing."""
         if self.compression not in (None, "lzf", "gzip"):
             raise LayoutError(f"HDF5Storage has no compression {self.compression!r}, only None, 'lzf' and 'gzip'")
-        if not isinstance(self.level, int) or not 0 <= self.level <= 9:
+        if type(self.level) is not int or not 0 <= self.level <= 9:
             raise LayoutError(f"HDF5Storage(level={self.level!r}): a level is a number from 0 to 9")
 
     def encode(self, columns: Columns) -> bytes:

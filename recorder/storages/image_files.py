@@ -38,12 +38,12 @@ class ImageFileStorage(Storage):
     threads: int | None = None
 
     def check(self, leaves: Sequence[Leaf]) -> None:
-        self._check_options()
         for leaf in leaves:
             self._check_leaf(leaf)
             self._probe(leaf)
 
-    def _check_options(self) -> None:
+    def __post_init__(self) -> None:
+        """Raise `LayoutError` for options that mean nothing."""
         if self.format not in TAKES:
             raise self._refused("format", f"one of {', '.join(TAKES)} is needed")
         if self.format == "png" and self.quality is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from recorder.columns import Array, split
 from recorder.errors import DamagedError, LayoutError
 from recorder.files import missing
-from recorder.leaf import Leaf, text_array
+from recorder.leaf import text_array
 from recorder.storages.base import register_storage
 from recorder.storages.table_reading import Columns, TableFile
 from recorder.storages.table_storage import TableStorage
@@ -49,7 +49,8 @@ class NpzStorage(TableStorage):
     suffix = ".npz"
     compressed: bool = False
 
-    def check(self, leaves: Sequence[Leaf]) -> None:
+    def __post_init__(self) -> None:
+        """Raise `LayoutError` for options that mean nothing."""
         if not isinstance(self.compressed, bool):
             raise LayoutError(f"NpzStorage(compressed={self.compressed!r}): True or False is needed")
 

@@ -57,6 +57,7 @@ class ParquetStorage(TableStorage):
     def __post_init__(self) -> None:
         if isinstance(self.compression, Mapping):
             object.__setattr__(self, "compression", dict(self.compression))
+        self._check_options()
 
     def __hash__(self) -> int:
         codecs = self.compression if isinstance(self.compression, str) else tuple(sorted(self.compression.items()))
@@ -64,8 +65,13 @@ class ParquetStorage(TableStorage):
 
     def check(self, leaves: Sequence[Leaf]) -> None:
         for codec in self._codecs():
-            if codec not in CODECS or not (codec == "none" or pa.Codec.is_available(codec)):
-                raise self._refused("compression", f"one of {', '.join(CODECS)}, or a mapping to them")
+            if codec != "none" and not pa.Codec.is_available(codec):
+                raise self._refused("compression", "one that pyarrow has here")
+            self._check_level(codec)
+
+    def _check_options(self) -> None:
+        if any(codec not in CODECS for codec in self._codecs()):
+            raise self._refused("compression", f"one of {', '.join(CODECS)}, or a mapping to them")
         for name in ("file_rows", "group_rows"):
             value = getattr(self, name)
             if value is not None and not (type(value) is int and value >= 1):
@@ -74,8 +80,6 @@ class ParquetStorage(TableStorage):
             raise self._refused("level", "a number, or None")
         if not isinstance(self.statistics, bool):
             raise self._refused("statistics", "True or False")
-        for codec in self._codecs():
-            self._check_level(codec)
 
     def check_names(self, leaves: Sequence[Leaf]) -> None:
         paths = [leaf.path for leaf in leaves]

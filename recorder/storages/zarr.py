@@ -38,12 +38,12 @@ class ZarrStorage(Storage):
     shard_bytes: int = 64 << 20
 
     def check(self, leaves: Sequence[Leaf]) -> None:
-        self._check_options()
         for leaf in leaves:
             self._check_leaf(leaf)
             self._probe(leaf)
 
-    def _check_options(self) -> None:
+    def __post_init__(self) -> None:
+        """Raise `LayoutError` for options that mean nothing."""
         if self.codec not in (None, "webp", "zstd"):
             raise LayoutError(f"ZarrStorage has no codec {self.codec!r}, only 'webp', 'zstd', or None for either")
         if self.codec == "zstd" and self.quality is not None:
@@ -55,9 +55,9 @@ class ZarrStorage(Storage):
             "shard_bytes": (1, 1 << 32),
         }
         for name, (low, high) in ranges.items():
-            if not isinstance(getattr(self, name), int) or not low <= getattr(self, name) <= high:
+            if type(getattr(self, name)) is not int or not low <= getattr(self, name) <= high:
                 raise LayoutError(f"ZarrStorage({name}={getattr(self, name)!r}): a number from {low} to {high}")
-        if self.quality is not None and not (isinstance(self.quality, int | float) and 0 <= self.quality <= 100):
+        if self.quality is not None and not (type(self.quality) in (int, float) and 0 <= self.quality <= 100):
             raise LayoutError(f"ZarrStorage(quality={self.quality!r}): a number from 0 to 100, or None for lossless")
 
     def _check_leaf(self, leaf: Leaf) -> None:

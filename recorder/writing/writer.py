@@ -655,6 +655,12 @@ class RecordingWriter:
         """Refuse the next row: this is a forked child, and the episode and the worker are its parent's."""
         self.ring.limit = -1
 
+    def __getstate__(self) -> Any:
+        raise ClosedError(
+            "a RecordingWriter cannot be copied or pickled: it owns a thread and files. Make one in each process; any "
+            "number may write into one folder"
+        )
+
     def __enter__(self) -> RecordingWriter:
         return self
 

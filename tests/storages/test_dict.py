@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,14 @@ from recorder.columns import Rows
 from recorder.errors import FormatError, LayoutError
 from recorder.files import files_below
 from recorder.leaf import TEXT, Leaf
-from recorder.storages.base import Counts, Run, Segment, storage_from_json
+from recorder.storages.base import Counts, Run, Segment, Storage, storage_from_json
+from recorder.storages.depth import DepthStorage
 from recorder.storages.dict import DictStorage, least
 from recorder.storages.hdf5 import HDF5Storage
+from recorder.storages.image_files import ImageFileStorage
+from recorder.storages.npz import NpzStorage
+from recorder.storages.parquet import ParquetStorage
+from recorder.storages.video import VideoStorage
 from recorder.storages.zarr import ZarrStorage
 from recorder.testing import INFO_LEAVES, Diary, StorageContract
 
@@ -147,3 +152,33 @@ def test_a_segment_that_one_storage_lost_is_not_recovered(tmp_path: Path) -> Non
     assert recovered.segments() == [Segment(0, 5, 4), Segment(1, 4, 3)]
     shutil.rmtree(tmp_path / "staging" / "1")
     assert MIXED.recover(tmp_path / "staging", LEAVES).segments() == []
+
+
+@pytest.mark.parametrize(
+    ("make", "option"),
+    [
+        (lambda: HDF5Storage("zip"), "compression"),
+        (lambda: HDF5Storage("gzip", level=10), "level"),
+        (lambda: HDF5Storage("gzip", level=True), "level"),
+        (lambda: NpzStorage("yes"), "compressed"),
+        (lambda: ParquetStorage("zip"), "compression"),
+        (lambda: ParquetStorage({"a": "zip"}), "compression"),
+        (lambda: ParquetStorage(file_rows=0), "file_rows"),
+        (lambda: ParquetStorage(group_rows=-1), "group_rows"),
+        (lambda: ZarrStorage("jpeg"), "codec"),
+        (lambda: ZarrStorage(quality=101), "quality"),
+        (lambda: ZarrStorage(quality=True), "quality"),
+        (lambda: ZarrStorage(level=0), "level"),
+        (lambda: ZarrStorage(shard_bytes=-1), "shard_bytes"),
+        (lambda: ImageFileStorage("gif"), "format"),
+        (lambda: ImageFileStorage("jpeg", quality=-1), "quality"),
+        (lambda: ImageFileStorage(threads=0), "threads"),
+        (lambda: DepthStorage(scale=0), "scale"),
+        (lambda: DepthStorage(storage="ffv1"), "storage"),
+        (lambda: VideoStorage("mpeg"), "codec"),
+        (lambda: VideoStorage(crf=99), "crf"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused_where_it_is_given(make: Callable[[], Storage], option: str) -> None:
+    with pytest.raises(LayoutError, match=option):
+        make()
