@@ -45,6 +45,7 @@ from recorder import (
     to_zarr,
 )
 from recorder.replay_buffer.encoding import Encoders
+from recorder.threads import share_cores
 from recorder.webp import decode_webp, encode_webp
 from recorder.webp_codec import WebpCodec, register
 
@@ -170,7 +171,9 @@ def video(folder: Path, runs: int) -> Iterator[Ratio]:
         to_zarr(recording, to, keys=["render"], image_codec=WebP(QUALITY), overwrite=True, progress=False)
 
     def limit() -> float:
+        share_cores(CORES)  # one core decodes, as the time of a frame is meant
         decode = seconds(lambda: episode.columns["render"][:]) / (len(episode) + 1)
+        share_cores(1)
         encode = seconds(lambda: [encode_webp(each, QUALITY) for each in shown]) / len(shown)
         return CORES / (decode + encode)
 
