@@ -328,7 +328,6 @@ def test_loss_is_refused_for_what_is_no_picture_even_where_the_storage_would_tak
     [
         (VIDEO, r"a table leaf, VideoStorage\(\): 'joints': float32 \(7,\) is no picture that h264 takes"),
         (Careless(), r"a table leaf, Careless\(\): 'joints' would lose by Careless\(\)"),
-        (HDF5Storage(level=99), "a level is a number from 0 to 9"),
     ],
 )
 def test_a_default_that_cannot_keep_what_is_left_to_it_is_refused(default, message):

@@ -201,10 +201,13 @@ def with_options(storage: Storage, options: Mapping[str, Any], leaf: Leaf) -> St
     """Return `storage` with those of `options` that it has.
 
     Raises:
-        LayoutError: with them, and only with them, it cannot keep the leaf.
+        LayoutError: one means nothing to it; or with them, and only with them, it cannot keep the leaf.
     """
     known = option_names(storage)
-    changed = replace(storage, **{name: value for name, value in options.items() if name in known})
+    try:
+        changed = replace(storage, **{name: value for name, value in options.items() if name in known})
+    except LayoutError as error:
+        raise LayoutError(f"{leaf.path!r}, by its options: {error}") from error
     if changed != storage and not unable(storage, leaf) and (fault := unable(changed, leaf)):
         raise LayoutError(f"{describe(changed)}, by its options: {fault}")
     return changed

@@ -59,8 +59,11 @@ class DepthStorage(Storage):
         """Raise `LayoutError` for options that mean nothing."""
         if not (_is_number(self.scale) and math.isfinite(self.scale) and self.scale > 0):
             raise self._refused("scale", "a number above 0 is needed")
-        if not (self.invalid in SPOKEN or (_is_number(self.invalid) and math.isfinite(float(self.invalid)))):
+        spoken = isinstance(self.invalid, str) and self.invalid in SPOKEN
+        if not (spoken or (_is_number(self.invalid) and math.isfinite(float(self.invalid)))):
             raise self._refused("invalid", f"a number, or one of {', '.join(SPOKEN)} is needed")
+        if not (self.units is None or isinstance(self.units, str)):
+            raise self._refused("units", "a text, or None, is needed")
         if self.beyond not in ("refuse", "invalid"):
             raise self._refused("beyond", "'refuse' or 'invalid' is needed")
         if not isinstance(self.storage, Storage) or self.storage.table:

@@ -51,6 +51,14 @@ class DictStorage(Storage):
     reasons: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
+        """Raise `LayoutError` where something else stands for a storage, or for the path of a leaf."""
+        if not isinstance(self.storages, Mapping):
+            raise LayoutError(f"DictStorage(storages={self.storages!r:.80}): a mapping of paths to storages is needed")
+        for path, storage in (*self.storages.items(), ("default", self.default)):
+            if not (isinstance(path, str) and isinstance(storage, Storage)):
+                raise LayoutError(
+                    f"DictStorage: {storage!r:.80} for {path!r}: a storage is needed for a path, such as HDF5Storage()"
+                )
         object.__setattr__(self, "storages", dict(self.storages))
         object.__setattr__(self, "reasons", dict(self.reasons))
 

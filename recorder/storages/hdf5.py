@@ -17,6 +17,7 @@ from recorder.columns import Array
 from recorder.errors import DamagedError, FormatError, LayoutError, RecorderError
 from recorder.files import missing, plain_size
 from recorder.limits import limits
+from recorder.metadata.annotation import did_you_mean
 from recorder.storages.base import register_storage
 from recorder.storages.hdf5_files import in_use
 from recorder.storages.table_reading import Columns, TableFile
@@ -51,7 +52,10 @@ class HDF5Storage(TableStorage):
     def __post_init__(self) -> None:
         """Raise `LayoutError` for options that mean nothing."""
         if self.compression not in (None, "lzf", "gzip"):
-            raise LayoutError(f"HDF5Storage has no compression {self.compression!r}, only None, 'lzf' and 'gzip'")
+            nearest = did_you_mean(str(self.compression), ("lzf", "gzip"))
+            raise LayoutError(
+                f"HDF5Storage has no compression {self.compression!r}, only None, 'lzf' and 'gzip'{nearest}"
+            )
         if type(self.level) is not int or not 0 <= self.level <= 9:
             raise LayoutError(f"HDF5Storage(level={self.level!r}): a level is a number from 0 to 9")
 

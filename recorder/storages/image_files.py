@@ -11,6 +11,7 @@ import numpy as np
 
 from recorder.errors import DamagedError, FormatError, LayoutError
 from recorder.leaf import Leaf
+from recorder.metadata.annotation import did_you_mean
 from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
 from recorder.storages.image_files_coding import TAKES, PictureCoding, takes
 from recorder.storages.image_files_reading import ImageReader
@@ -44,8 +45,8 @@ class ImageFileStorage(Storage):
 
     def __post_init__(self) -> None:
         """Raise `LayoutError` for options that mean nothing."""
-        if self.format not in TAKES:
-            raise self._refused("format", f"one of {', '.join(TAKES)} is needed")
+        if not isinstance(self.format, str) or self.format not in TAKES:
+            raise self._refused("format", f"one of {', '.join(TAKES)} is needed{did_you_mean(str(self.format), TAKES)}")
         if self.format == "png" and self.quality is not None:
             raise self._refused("quality", "PNG is always exact, and has none")
         if self.quality is not None and not _within(self.quality, 0, 100):

@@ -12,6 +12,7 @@ from typing import Any
 from recorder.columns import Array
 from recorder.errors import LayoutError, MissingExtraError
 from recorder.leaf import Leaf
+from recorder.metadata.annotation import did_you_mean
 from recorder.storages.base import register_storage
 from recorder.storages.parquet_columns import parquet_table
 from recorder.storages.parquet_file import ParquetFile
@@ -70,8 +71,11 @@ class ParquetStorage(TableStorage):
             self._check_level(codec)
 
     def _check_options(self) -> None:
-        if any(codec not in CODECS for codec in self._codecs()):
-            raise self._refused("compression", f"one of {', '.join(CODECS)}, or a mapping to them")
+        keys = self.compression if isinstance(self.compression, Mapping) else ()
+        wrong = [codec for codec in self._codecs() if codec not in CODECS]
+        if wrong or not all(isinstance(key, str) for key in keys):
+            nearest = did_you_mean(str(wrong[0]), CODECS) if wrong else ""
+            raise self._refused("compression", f"one of {', '.join(CODECS)}, or a mapping of paths to them{nearest},")
         for name in ("file_rows", "group_rows"):
             value = getattr(self, name)
             if value is not None and not (type(value) is int and value >= 1):

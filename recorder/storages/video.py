@@ -13,6 +13,7 @@ import av
 
 from recorder.errors import LayoutError
 from recorder.leaf import Leaf
+from recorder.metadata.annotation import did_you_mean
 from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
 from recorder.storages.video_codecs import CODECS, Coding, pixels_of
 from recorder.storages.video_hardware import AUTO, kinds_of
@@ -22,6 +23,9 @@ from recorder.storages.video_writing import VideoWriter
 
 FPS = 30.0
 """Frames a second where neither the storage nor the metadata of the leaf name them."""
+
+NICKNAMES = {"h265": "hevc", "x265": "hevc", "x264": "h264", "avc": "h264", "aom": "av1", "lossless": "ffv1"}
+"""What else some codecs are called."""
 
 
 @register_storage
@@ -48,8 +52,10 @@ class VideoStorage(Storage):
     hardware: str | None = None
 
     def __post_init__(self) -> None:
-        if self.codec not in CODECS:
-            raise self._refused("codec", f"one of {', '.join(CODECS)} is needed")
+        if not isinstance(self.codec, str) or self.codec not in CODECS:
+            nearest = f", did you mean {NICKNAMES[self.codec]!r}?" if str(self.codec) in NICKNAMES else ""
+            nearest = nearest or did_you_mean(str(self.codec), CODECS)
+            raise self._refused("codec", f"one of {', '.join(CODECS)} is needed{nearest}")
         codec = CODECS[self.codec]
         for name in ("keyframe_every", "threads"):
             if not _is_count(getattr(self, name), 1):

@@ -11,6 +11,7 @@ import numpy as np
 
 from recorder.errors import LayoutError
 from recorder.leaf import Leaf
+from recorder.metadata.annotation import did_you_mean
 from recorder.storages.base import Counts, Reader, Storage, Writer, register_storage
 from recorder.storages.zarr_array import CHUNK_LIMIT, DTYPES, Codec, Grid, Webp, Zstd, array_json
 from recorder.storages.zarr_reader import ZarrReader
@@ -45,7 +46,10 @@ class ZarrStorage(Storage):
     def __post_init__(self) -> None:
         """Raise `LayoutError` for options that mean nothing."""
         if self.codec not in (None, "webp", "zstd"):
-            raise LayoutError(f"ZarrStorage has no codec {self.codec!r}, only 'webp', 'zstd', or None for either")
+            nearest = did_you_mean(str(self.codec), ("webp", "zstd"))
+            raise LayoutError(
+                f"ZarrStorage has no codec {self.codec!r}, only 'webp', 'zstd', or None for either{nearest}"
+            )
         if self.codec == "zstd" and self.quality is not None:
             raise LayoutError(f"ZarrStorage(codec='zstd', quality={self.quality!r}): zstd is always exact")
         ranges = {
