@@ -27,7 +27,6 @@ from recorder.leaf import Leaf
 from recorder.repeated import WhenBehind, mark_path, stand_in
 from recorder.storages.base import Run
 from recorder.writing.advice import advice_for
-from recorder.writing.resident import make_resident
 from recorder.writing.rows import Slots, empty_slots, slot_rows
 
 RING_BYTES = 64 << 20
@@ -110,12 +109,6 @@ class Ring:
         if leaf != self.leaves[leaf.path]:
             self.leaves[leaf.path] = leaf
             self.slots[leaf.path] = empty_slots(leaf, self._slots(leaf))
-
-    def make_resident(self) -> None:
-        """Let the system give the memory of all pictures now, so that no step has to wait for it."""
-        for slot in self.slots.values():
-            if isinstance(slot, np.ndarray):
-                make_resident(slot)
 
     def _slots(self, leaf: Leaf) -> int:
         return self.frames if leaf.path in self.pictures else self.rows
@@ -367,7 +360,6 @@ class Pipeline:
         return watcher
 
     def _watch(self) -> None:
-        self.ring.make_resident()
         while not self._over.wait(max(-self._late(), PATIENCE)):
             if self._late() > 0:
                 self.ring.limit = -1
