@@ -19,8 +19,10 @@ from recorder import (
     Recording,
     RecordingWriter,
     RowError,
+    compact,
     delete,
     label,
+    merge,
     pick,
     rewrite,
     to_zarr,
@@ -177,9 +179,24 @@ def test_episodes_in_memory_have_no_folder_to_read(tmp_path: Path) -> None:
             Recording,
             lambda held: to_zarr(held, tmp_path / "out.zarr"),
             lambda held: pick(held, tmp_path),
+            lambda held: merge([held], tmp_path),
+            lambda held: rewrite(held, lambda episode: None),
+            lambda held: delete(held, []),
+            compact,
         ]
         for use in uses:
-            with pytest.raises(TypeError, match=r"in memory|MemoryRecording"):
+            with pytest.raises(TypeError, match=r"these episodes are in memory"):
                 use(writer.recording)
         assert not list(tmp_path.iterdir())
         assert len(writer.recording.filter(lambda episode: True)) == 1
+
+
+def test_an_edit_is_given_a_path_and_not_an_opened_recording(tmp_path: Path) -> None:
+    with RecordingWriter(tmp_path / "run", Box(0, 1, (2,), np.float64)) as writer:
+        writer.begin()
+        writer.append(np.zeros(2))
+        writer.commit()
+    opened: Any = Recording(tmp_path / "run")
+    for use in (compact, lambda held: delete(held, []), lambda held: pick(held, tmp_path / "other")):
+        with pytest.raises(TypeError, match=r"takes the path of a recording, not an opened one: give it '.*run'"):
+            use(opened)

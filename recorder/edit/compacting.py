@@ -9,6 +9,7 @@ from pathlib import Path
 
 from recorder.edit.building import Builder, Piece
 from recorder.edit.editor import Editor, editing
+from recorder.edit.folders import folder_of
 from recorder.holdings import Holding, Holdings, look, transitive
 from recorder.leaf import JSON, leaf_to_json
 from recorder.schema import read_schema
@@ -50,7 +51,7 @@ def compact(path: Path | str, *, dry_run: bool = False) -> Compaction:
         DamagedError: a shard is damaged; `recorder verify` says which.
         LayoutError: a storage cannot copy rows without coding them with loss once more.
     """
-    folder = Path(path).absolute()
+    folder = folder_of(path)
     if dry_run:
         read_schema(folder)
         return _foreseen(look(folder))

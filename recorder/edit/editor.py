@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+from recorder.edit.folders import folder_of
 from recorder.episodes import EpisodeNote
 from recorder.files import remove, sync, sync_tree
 from recorder.holdings import Holdings, look
@@ -104,7 +105,7 @@ def editing(path: Path | str) -> Iterator[Editor]:
         BusyError: another process is editing it.
         WriteError: it cannot be written.
     """
-    folder = Path(path).absolute()
+    folder = folder_of(path)
     schema = read_schema(folder)
     with alone(folder):
         recover(folder)

@@ -11,6 +11,7 @@ import msgspec
 from recorder.digests import DIGEST
 from recorder.edit.building import Builder, Piece
 from recorder.edit.editor import Editor, editing
+from recorder.edit.folders import folder_of
 from recorder.episode import Episode
 from recorder.errors import ExistsError, GoneError, LayoutError, MismatchError
 from recorder.files import check_size, inside, link_or_copy
@@ -59,7 +60,7 @@ def merge(sources: Sequence[Path | str], target: Path | str, *, dry_run: bool = 
         ExistsError: one id is in two sources, with different rows; or was deleted from the target.
         BusyError: another process is editing the target.
     """
-    folders = [Path(source).absolute() for source in sources]
+    folders = [folder_of(source) for source in sources]
     if not folders:
         raise ValueError("merge([]) has no recording to merge")
     place = Path(target).absolute()
@@ -91,7 +92,7 @@ def pick(source: Path | str, target: Path | str, keep: Keep = None, *, exclude: 
         MismatchError: the target differs; the message lists how.
         BusyError: another process is editing the target.
     """
-    folder, place = Path(source).absolute(), Path(target).absolute()
+    folder, place = folder_of(source), Path(target).absolute()
     schema = read_schema(folder)
     excluded = excluder(exclude)
     check_excluded(exclude, list(schema.leaves))
