@@ -27,7 +27,7 @@ from gymnasium import spaces
 from recorder import Recorder, Recording, RecordingWriter, StepSpace, __version__
 from recorder.cli import main, summing
 from recorder.cli.printing import Heading, cell, columns_of, facts, table
-from recorder.statistics import computing
+from recorder.statistics import spans
 
 COMMANDS = ("record", "plan", "info", "list", "show", "follow", "verify", "recover", "stats")
 
@@ -498,8 +498,8 @@ class TestShow:
     def test_a_column_is_summed_up_in_blocks(self, cart: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         column = Recording(cart)[0].columns["observation"]
         whole = summing.sum_up(column)
-        monkeypatch.setattr(computing, "BLOCK_ROWS", 3)
-        assert {len(rows) for rows in computing.blocks(column, 0, len(column))} <= {1, 2, 3}
+        monkeypatch.setattr(spans, "BLOCK_ROWS", 3)
+        assert {len(rows) for rows in spans.blocks(column, 0, len(column))} <= {1, 2, 3}
         assert summing.sum_up(column) == pytest.approx(whole)
 
     def test_infos_that_are_absent_from_some_rows_are_counted(self, run: Run, tmp_path: Path) -> None:
