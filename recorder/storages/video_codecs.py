@@ -6,7 +6,7 @@ import ctypes
 import os
 import weakref
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -263,7 +263,6 @@ class Encoder:
         self.coded = 0
         self._coding = coding
         self._canvas = _canvas(coding)
-        self._greedy = CODECS[coding.codec].encoder == "libsvtav1"  # as root its threads run in real time
         self._reformatter = VideoReformatter()
         self._file = GrowingFile(path)
         self._container = av.open(
@@ -283,8 +282,6 @@ class Encoder:
     def _add_stream(self) -> av.VideoStream:
         """Add the only stream, with the colours that its frames have."""
         coding, codec = self._coding, CODECS[self._coding.codec]
-        if self._greedy:
-            os.environ.setdefault("SVT_LOG", "0")  # else it prints ten lines to stderr for each video
         stream = self._container.add_stream(*_told(coding))
         assert isinstance(stream, av.VideoStream)
         context = stream.codec_context
@@ -298,6 +295,10 @@ class Encoder:
         if codec.lossy:
             context.colorspace = context.color_primaries = context.color_trc = BT709
             context.color_range = FULL if coding.pixels == "gray" else LIMITED
+        if codec.encoder == "libsvtav1":
+            os.environ.setdefault("SVT_LOG", "0")  # else it prints ten lines to stderr for each video
+            with ordinary_threads():
+                context.open()
         return stream
 
     @property
@@ -310,8 +311,7 @@ class Encoder:
         for i, row in enumerate(rows):
             frame = self._frame(row, rows.flags.c_contiguous and i + 1 < len(rows))
             frame.pts = self.frames
-            with ordinary_threads() if self._greedy and not self.frames else nullcontext():
-                self._mux(frame)
+            self._mux(frame)
             self.frames += 1
 
     def _mux(self, frame: av.VideoFrame | None) -> None:
