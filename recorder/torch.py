@@ -8,9 +8,9 @@ from typing import Any, Literal, overload
 
 import numpy as np
 
+from recorder.asking import whole
 from recorder.columns import Array
 from recorder.errors import MissingExtraError, WindowError
-from recorder.replay_buffer.asking import whole
 from recorder.threads import share_cores
 from recorder.training_data import Source
 from recorder.windows.ordering import Shuffle

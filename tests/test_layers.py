@@ -18,7 +18,7 @@ FLOORS = (
     # From the ground up. A module imports from the floors below its own, and from its own but for cycles.
     "errors",
     (
-        "columns digests files infos leaf limits repeated "
+        "asking columns digests files infos leaf limits repeated "
         "threads metadata metadata.annotation metadata.kinds spaces.array_json webp webp_codec"
     ),
     "metadata.vocabulary spaces spaces.*",

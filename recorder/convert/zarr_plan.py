@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from recorder.asking import names
 from recorder.errors import LayoutError
 from recorder.leaf import JSON, TEXT, Leaf
 from recorder.metadata.annotation import did_you_mean
 from recorder.recording import Recording
-from recorder.replay_buffer.asking import names
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.creating import BufferOptions
 from recorder.replay_buffer.specs import ArraySpec, check_keys

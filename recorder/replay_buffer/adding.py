@@ -10,8 +10,8 @@ from typing import Any, Literal
 from threadpoolctl import threadpool_limits
 from tqdm import tqdm
 
+from recorder.asking import whole
 from recorder.errors import LayoutError, MismatchError
-from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.buffer import ReplayBuffer
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.committing import BufferWriter

@@ -10,11 +10,11 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.asking import names
 from recorder.columns import Array, Column, Index, SpanColumn
 from recorder.errors import DamagedError, EpisodeError, FormatError, NotAReplayBufferError, RowError
 from recorder.leaf import JSON
 from recorder.replay_buffer.arrays import MemoryColumn, Node, find_arrays, open_array, parsed, read_node
-from recorder.replay_buffer.asking import names
 from recorder.replay_buffer.committing import COMPLETE, ENDS, IDS, BufferWriter
 from recorder.replay_buffer.copying import Copy, copy_buffer, image_codec
 from recorder.replay_buffer.creating import BufferOptions

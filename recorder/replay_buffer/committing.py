@@ -12,10 +12,10 @@ from typing import Any, Self
 
 import numpy as np
 
+from recorder.asking import whole
 from recorder.errors import ClosedError, DamagedError, EpisodeError, LayoutError, NotAReplayBufferError
 from recorder.leaf import Leaf
 from recorder.replay_buffer.arrays import Node, find_arrays, read_node
-from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.encoding import Encoders
 from recorder.replay_buffer.fitting import fit_episode
 from recorder.replay_buffer.metadata import ArrayMetadata, parse_array

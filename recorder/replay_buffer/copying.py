@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from recorder.asking import names, whole
 from recorder.columns import Array, Column
 from recorder.errors import LayoutError
 from recorder.leaf import Leaf
-from recorder.replay_buffer.asking import names, whole
 from recorder.replay_buffer.codecs import WebP
 from recorder.replay_buffer.committing import BufferWriter
 from recorder.replay_buffer.creating import BufferOptions

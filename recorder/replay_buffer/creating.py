@@ -11,9 +11,9 @@ from typing import Any, Literal
 import zarr
 from zarr.storage import MemoryStore
 
+from recorder.asking import whole
 from recorder.errors import LayoutError
 from recorder.leaf import JSON, TEXT
-from recorder.replay_buffer.asking import whole
 from recorder.replay_buffer.codecs import WebP, coding
 from recorder.replay_buffer.metadata import OURS
 from recorder.replay_buffer.places import Place, together

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from recorder.replay_buffer.asking import whole
+from recorder.asking import whole
 from recorder.threads import cores
 
 T = TypeVar("T")

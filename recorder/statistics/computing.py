@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from recorder.asking import names, whole
 from recorder.columns import Column
 from recorder.errors import EpisodeError, FormatError
 from recorder.leaf import JSON, JSON_TEXT, Leaf
-from recorder.replay_buffer.asking import names, whole
 from recorder.replay_buffer.buffer import ReplayBuffer
+from recorder.replay_buffer.copying import Span
 from recorder.statistics.gathering import QUANTILES, Gatherer
 from recorder.statistics.leaves import LeafStatistics, leaf_statistics_from_json
-from recorder.statistics.spans import BufferSpans, RecordingSpans, Span, SpanSource, blocks
+from recorder.statistics.spans import BufferSpans, RecordingSpans, SpanSource, blocks
 from recorder.training_data import Source, opened
 
 LARGE_BYTES = 4 << 10

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -13,20 +12,13 @@ from recorder.columns import Array, Column, SpanColumn
 from recorder.leaf import Leaf
 from recorder.recording import Recording
 from recorder.replay_buffer.buffer import ReplayBuffer
+from recorder.replay_buffer.copying import Span
 
 BLOCK_BYTES, BLOCK_ROWS = 16 << 20, 4096
 """Rows that are read at once: no more than either."""
 
 FIRST_ROWS = 64
 """Rows of no one length that are read to see how long they are."""
-
-
-class Span(NamedTuple):
-    """The rows `[start, stop)` of a column."""
-
-    column: Column
-    start: int
-    stop: int
 
 
 class SpanSource(ABC):

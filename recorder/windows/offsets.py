@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recorder.asking import whole
 from recorder.errors import WindowError
-from recorder.replay_buffer.asking import whole
 from recorder.windows.placing import Numbers
 
 TOLERANCE = 0.01

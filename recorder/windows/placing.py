@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.asking import whole
 from recorder.errors import WindowError
-from recorder.replay_buffer.asking import whole
 
 Numbers = NDArray[np.int64]
 

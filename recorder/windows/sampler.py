@@ -10,10 +10,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.asking import names, whole
 from recorder.columns import Array
 from recorder.errors import WindowError
 from recorder.leaf import JSON_TEXT, TEXT
-from recorder.replay_buffer.asking import names, whole
 from recorder.training_data import Source
 from recorder.windows.offsets import Offsets, key_offsets
 from recorder.windows.ordering import Shuffle, cut, file_by_file

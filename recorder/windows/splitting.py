@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from recorder.asking import whole
 from recorder.errors import WindowError
-from recorder.replay_buffer.asking import whole
 
 Mask = NDArray[np.bool_]
 
