@@ -27,6 +27,13 @@ NEVER = 1e9
 """Seconds until rows in memory would have waited too long for being saved."""
 
 
+NO_FOLDER = (
+    "these episodes are in memory and have no folder: record with RecordingWriter(path, space), or choose among them "
+    "with recording.filter(…)"
+)
+"""What an error says where a folder is needed."""
+
+
 class Held(NamedTuple):
     """An episode in memory."""
 

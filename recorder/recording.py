@@ -21,7 +21,7 @@ from recorder.episode import Episode
 from recorder.episodes import EpisodeNote
 from recorder.errors import RecorderError
 from recorder.leaf import JSON, Leaf, text_array
-from recorder.memory import MemoryRecording
+from recorder.memory import NO_FOLDER, MemoryRecording
 from recorder.rebuilding import MakeEnv, environment_of
 from recorder.recorded_spaces import RecordedSpaces
 from recorder.schema import Schema, compare
@@ -57,7 +57,7 @@ class Recording(RecordedSpaces, Sequence[Episode]):
             TypeError: it is not the path of a folder.
         """
         if isinstance(path, MemoryRecording):
-            raise TypeError("these episodes are in memory and have no folder: record with RecordingWriter(path, space)")
+            raise TypeError(NO_FOLDER)
         paths = [path] if isinstance(path, Path | str) else list(path)
         if not paths:
             raise ValueError("Recording([]) has no folder to read")

@@ -26,6 +26,7 @@ PHRASES = {
     r"^episodes names": "--episode names",
     r"^frames_per_shard:": "--frames-per-shard:",
 }
+"""What else errors say of arguments, and what it is with options."""
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from recorder.cli.making import object_of, search_here
-from recorder.cli.options import Arguments, AsJSON, Place
+from recorder.cli.options import Arguments, AsJSON, EpisodeNames, Place, ReplayMode, SkipUnrebuildable
 from recorder.cli.printing import own_stdout, say, say_json
 from recorder.cli.replaying import named
 
@@ -27,10 +27,7 @@ Examples:
 def reobserve(
     path: Place,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder of the new recording.")],
-    episodes: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[EPISODES]", help="Positions (-1 is the last), ids, or ranges such as 2:5; else all."),
-    ] = None,
+    episodes: EpisodeNames = None,
     env: Annotated[
         str | None,
         typer.Option(
@@ -38,13 +35,8 @@ def reobserve(
         ),
     ] = None,
     kwargs: Arguments = "{}",
-    skip: Annotated[
-        bool, typer.Option("--skip-unrebuildable", help="Leave out wrappers of which the recording has only names.")
-    ] = False,
-    mode: Annotated[
-        Literal["actions", "states", "first-state"],
-        typer.Option(help="Give the actions; or also set each recorded state before; or only the first."),
-    ] = "actions",
+    skip: SkipUnrebuildable = False,
+    mode: ReplayMode = "actions",
     tolerance: Annotated[float, typer.Option(min=0, help="The largest difference of a reward that agrees.")] = 0.0,
     render: Annotated[
         bool, typer.Option("--render", help="Also keep what env.render() shows, as the leaf render.")

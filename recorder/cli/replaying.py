@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from recorder.cli.making import search_here
-from recorder.cli.options import AsJSON, Place
+from recorder.cli.options import AsJSON, EpisodeNames, Place, ReplayMode, SkipUnrebuildable
 from recorder.cli.printing import Heading, cell, frequencies, own_stdout, say, say_json, table, terminal_width
 
 if TYPE_CHECKING:
@@ -29,17 +29,11 @@ NUMBERS = ("position", "steps", "compared", "step", "error")
 
 def replay(
     path: Place,
-    episodes: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[EPISODES]", help="Positions (-1 is the last), ids, or ranges such as 2:5; else all."),
-    ] = None,
+    episodes: EpisodeNames = None,
     check: Annotated[
         bool, typer.Option("--check", help="Exit with 1 if an episode diverged, with --render or --window too.")
     ] = False,
-    mode: Annotated[
-        Literal["actions", "states", "first-state"],
-        typer.Option(help="Give the actions; or also set each recorded state before; or only the first."),
-    ] = "actions",
+    mode: ReplayMode = "actions",
     tolerance: Annotated[float, typer.Option(min=0, help="The largest difference that still agrees.")] = 0.0,
     env: Annotated[
         str | None,
@@ -47,9 +41,7 @@ def replay(
             "--env", metavar="MODULE:FUNCTION", help="What makes the environment, if the recording does not say it."
         ),
     ] = None,
-    skip: Annotated[
-        bool, typer.Option("--skip-unrebuildable", help="Leave out wrappers of which the recording has only names.")
-    ] = False,
+    skip: SkipUnrebuildable = False,
     workers: Annotated[int, typer.Option(min=1, help="How many processes.")] = 1,
     plot: Annotated[
         Path | None, typer.Option(metavar="FILE.png", help="Draw the error of each leaf over the episode.")

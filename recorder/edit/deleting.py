@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from recorder.edit.editor import editing
-from recorder.edit.rows import Edit, chosen
+from recorder.edit.rows import Edit, chosen, listed
 
 
 def delete(path: Path | str, episodes: Iterable[str]) -> Edit:
@@ -19,9 +19,7 @@ def delete(path: Path | str, episodes: Iterable[str]) -> Edit:
         KeyError: an id is that of no episode; nothing is deleted.
         BusyError: another process is editing the recording.
     """
-    if isinstance(episodes, str):
-        raise ValueError(f"episodes are a list of ids, got the text {episodes!r}")
-    wanted = list(dict.fromkeys(episodes))
+    wanted = listed(episodes)
     with editing(path) as editor:
         found = chosen(editor.look(), wanted)
         if found:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recorder.memory import MemoryRecording
+from recorder.memory import NO_FOLDER, MemoryRecording
 from recorder.recording import Recording
 
 
@@ -15,10 +15,7 @@ def folder_of(path: Path | str) -> Path:
         TypeError: it is no path, but a recording that was opened, or one in memory.
     """
     if isinstance(path, MemoryRecording):
-        raise TypeError(
-            "these episodes are in memory, where there is no folder to edit or copy: record with "
-            "RecordingWriter(path, space), or choose among them with recording.filter(…)"
-        )
+        raise TypeError(NO_FOLDER)
     if isinstance(path, Recording):
         raise TypeError(f"an edit takes the path of a recording, not an opened one: give it {str(path.paths[0])!r}")
     return Path(path).absolute()

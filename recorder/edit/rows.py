@@ -125,6 +125,17 @@ def edit_pieces(path: Path | str, episodes: Iterable[str] | None, make: Make) ->
         return Edit(len(ids), len(editor.shards), tuple(ids))
 
 
+def listed(episodes: Iterable[str]) -> list[str]:
+    """Return ids as a list, each once.
+
+    Raises:
+        ValueError: it is one text, which would be taken for as many ids as it has letters.
+    """
+    if isinstance(episodes, str):
+        raise ValueError(f"episodes are a list of ids, got the text {episodes!r}")
+    return list(dict.fromkeys(episodes))
+
+
 def chosen(holdings: Holdings, episodes: Iterable[str] | None) -> list[Holding]:
     """Return the shards that hold some episodes, with those only.
 
@@ -133,9 +144,7 @@ def chosen(holdings: Holdings, episodes: Iterable[str] | None) -> list[Holding]:
     """
     if episodes is None:
         return [holding for holding in holdings.counting if len(holding.kept)]
-    if isinstance(episodes, str):
-        raise ValueError(f"episodes are a list of ids, got the text {episodes!r}")
-    wanted = set(episodes)
+    wanted = set(listed(episodes))
     found = []
     for shard, kept in holdings.counting:
         ids = ids_of(shard)

@@ -75,7 +75,7 @@ class ParquetStorage(TableStorage):
         wrong = [codec for codec in self._codecs() if codec not in CODECS]
         if wrong or not all(isinstance(key, str) for key in keys):
             nearest = did_you_mean(str(wrong[0]), CODECS) if wrong else ""
-            raise self._refused("compression", f"one of {', '.join(CODECS)}, or a mapping of paths to them{nearest},")
+            raise self._refused("compression", f"one of {', '.join(CODECS)}, or a mapping of paths to them", nearest)
         for name in ("file_rows", "group_rows"):
             value = getattr(self, name)
             if value is not None and not (type(value) is int and value >= 1):
@@ -98,8 +98,8 @@ class ParquetStorage(TableStorage):
         if not low <= self.level <= high:
             raise self._refused("level", f"{codec} takes a number from {low} to {high}")
 
-    def _refused(self, name: str, needed: str) -> LayoutError:
-        return LayoutError(f"ParquetStorage({name}={getattr(self, name)!r}): {needed} is needed")
+    def _refused(self, name: str, needed: str, nearest: str = "") -> LayoutError:
+        return LayoutError(f"ParquetStorage({name}={getattr(self, name)!r}): {needed} is needed{nearest}")
 
     def _codecs(self) -> list[Any]:
         return list(self.compression.values()) if isinstance(self.compression, Mapping) else [self.compression]
